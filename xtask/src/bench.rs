@@ -30,7 +30,7 @@ use isa::Isa;
   cargo xtask bench --scaling                        tokens/s by threads, batch, length and model
   cargo bench --workspace --bench functions          Criterion's benchmarks of single functions")]
 pub(crate) struct Bench {
-    /// Run only the case with this name, or those whose name contains TEXT; repeatable
+    /// Run only the case named TEXT or, if there is none, those whose names contain it; repeatable
     #[arg(long, value_name = "TEXT")]
     case: Vec<String>,
     /// Run only cases that take seconds, and lower the default of --repeat to 2

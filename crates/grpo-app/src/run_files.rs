@@ -40,7 +40,7 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
         })?;
         anyhow::ensure!(
             (now.bytes, &now.sha256) == (*bytes, sha256),
-            "`{}` is not the file that the run was started with: it has {} bytes and SHA-256 {}, but run.json has {bytes} and {sha256}; restore the original file",
+            "`{}` is not the file that the run was started with: it has {} bytes and SHA-256 {}, but run.json has {bytes} and {sha256}; restore the original file, or start a new run with --run",
             path.display(),
             now.bytes,
             now.sha256

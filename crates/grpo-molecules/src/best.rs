@@ -24,10 +24,11 @@ pub(crate) struct BestArguments {
     /// Maximum number of molecules
     #[arg(short, long, value_name = "N", default_value_t = 100, help_heading = "Selection")]
     number: usize,
-    /// Omit molecules below a value; a reward component, `reward`, or a descriptor; repeatable
+    /// Omit molecules below a value; `reward`, a descriptor, or a reward component that is not called
+    /// like a descriptor; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = limit, help_heading = "Selection")]
     min: Vec<Limit>,
-    /// Omit molecules above a value; a reward component, `reward`, or a descriptor; repeatable
+    /// Omit molecules above a value; see --min
     #[arg(long, value_name = "NAME=VALUE", value_parser = limit, help_heading = "Selection")]
     max: Vec<Limit>,
     /// Output file (CSV) [default: standard output]
@@ -144,12 +145,15 @@ fn selected(table: BestTable, arguments: &BestArguments) -> anyhow::Result<BestT
     Ok(BestTable { column, parts, samples })
 }
 
-/// Returns a reward component, the reward, or a descriptor of a molecule.
+/// Returns the reward, a descriptor or a reward component of a molecule. A component that is called
+/// like a descriptor can be its score from 0 to 1, which nobody means by `logp=2`.
 fn value_of(sample: &BestSample, name: &str) -> Option<f64> {
-    match sample.parts.get(name) {
-        Some(value) => Some(*value),
-        None if name == "reward" => Some(sample.reward),
-        None => Molecule::parse(&sample.text).ok()?.descriptor(Descriptor::parse(name)?).ok(),
+    if name == "reward" {
+        return Some(sample.reward);
+    }
+    match Descriptor::parse(name) {
+        Some(descriptor) => Molecule::parse(&sample.text).ok()?.descriptor(descriptor).ok(),
+        None => sample.parts.get(name).copied(),
     }
 }
 
@@ -267,7 +271,12 @@ mod tests {
         let found = limit("qed=0.5").unwrap();
         assert_eq!((found.name.as_str(), found.value), ("qed", 0.5));
         let sample = &table().samples[1];
-        assert_eq!(value_of(sample, "qed"), Some(0.4));
+        let mut sample = sample.clone();
+        sample.parts.extend([("logp".to_owned(), 1.0), ("my_score".to_owned(), 0.7)]);
+        let sample = &sample;
+        assert_eq!(value_of(sample, "my_score"), Some(0.7));
+        // The score of a component with this name is 1, the descriptor is that of ethanol.
+        assert_eq!(value_of(sample, "logp").map(|logp| (1e4 * logp).round()), Some(-14.0));
         assert_eq!(value_of(sample, "heavy_atoms"), Some(3.0));
         assert_eq!(value_of(sample, "reward"), Some(0.4));
     }

@@ -29,7 +29,7 @@ pub struct CorpusOptions {
 pub struct Corpus {
     /// Training molecules.
     pub train: Vec<Vec<u32>>,
-    /// Validation molecules. None of them has the same SMILES as a training molecule.
+    /// Validation molecules. In a random split, none of them is a training molecule with another SMILES.
     pub validation: Vec<Vec<u32>>,
     /// Statistics about the file.
     pub report: CorpusReport,
@@ -38,7 +38,7 @@ pub struct Corpus {
 /// How the validation molecules were selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitBy {
-    /// A random split based on a hash of the SMILES and the seed. If the file marks training rows,
+    /// A random split based on a hash of the canonical SMILES and the seed. If the file marks training rows,
     /// only these are used.
     #[default]
     Hash,
@@ -55,13 +55,14 @@ pub struct CorpusReport {
     pub empty: u64,
     /// Number of rows with an empty cell in a scaffold or property column.
     pub incomplete: u64,
-    /// Number of tokens in the longest molecule in the file, even if it was dropped.
+    /// Number of tokens in the longest molecule in the file, even if it was dropped as too long or a
+    /// duplicate.
     pub longest: usize,
     /// Number of molecules with a token that is not in the vocabulary.
     pub unknown_token: u64,
     /// Number of molecules with too many tokens.
     pub too_long: u64,
-    /// Number of rows whose SMILES is not a valid molecule.
+    /// Number of rows whose SMILES is invalid or not supported.
     pub invalid: u64,
     /// Number of molecules whose SMILES occurred in an earlier row.
     pub duplicates: u64,
@@ -95,7 +96,8 @@ pub enum DropReason {
     UnknownToken(String),
     /// The molecule has this many tokens.
     TooLong(usize),
-    /// RDKit would reject the SMILES. The model would learn to write invalid molecules from it.
+    /// The SMILES is invalid, which a model would learn from it, or not supported, so that no reward
+    /// could be computed for it.
     Invalid(InvalidSmiles),
     /// The same SMILES occurred on an earlier line.
     Duplicate,
@@ -110,7 +112,7 @@ impl fmt::Display for DroppedMolecule {
                 write!(f, "has token {token}, which is not in the vocabulary")
             }
             DropReason::TooLong(tokens) => write!(f, "is too long ({tokens} tokens)"),
-            DropReason::Invalid(error) => write!(f, "is not a valid SMILES: {error}"),
+            DropReason::Invalid(error) => write!(f, "is invalid or not supported: {error}"),
             DropReason::Duplicate => write!(f, "duplicates an earlier line"),
         }
     }
@@ -176,7 +178,7 @@ impl fmt::Display for CorpusReport {
         for (count, what) in [
             (self.unknown_token, "with a token outside the vocabulary"),
             (self.too_long, "too long"),
-            (self.invalid, "not a valid SMILES"),
+            (self.invalid, "invalid or not supported"),
             (self.duplicates, "duplicate"),
             (self.held_out, "held out by the split column"),
             (self.empty, "empty"),
@@ -205,9 +207,14 @@ struct Sorter<'a> {
     report: CorpusReport,
 }
 
+struct Usable {
+    ids: Vec<u32>,
+    canonical: String,
+}
+
 struct Accepted {
     ids: Vec<u32>,
-    /// Determines the random split. Only depends on the SMILES and the seed.
+    /// Determines the random split. Only depends on the molecule and the seed.
     draw: [u32; 4],
     part: Part,
 }
@@ -247,27 +254,27 @@ impl<'a> Sorter<'a> {
             if block.is_empty() {
                 return Ok(());
             }
-            let encoded: Vec<_> = block.par_iter().map(|record| self.encode(record)).collect();
-            for (record, ids) in block.into_iter().zip(encoded) {
-                self.push(record, ids);
+            let usable: Vec<_> = block.par_iter().map(|record| self.usable(record)).collect();
+            for (record, usable) in block.into_iter().zip(usable) {
+                self.push(record, usable);
             }
         }
     }
 
-    /// Returns the tokens of a molecule that the model can learn.
-    fn encode(&self, record: &MoleculeRecord) -> Result<Vec<u32>, DropReason> {
+    /// Checks whether the model can learn the molecule, apart from duplicates.
+    fn usable(&self, record: &MoleculeRecord) -> Result<Usable, DropReason> {
         let ids = self.vocabulary.encode(&record.smiles);
         let ids = ids.map_err(|error| DropReason::UnknownToken(error.token))?;
         if ids.len() > self.options.max_tokens {
             return Err(DropReason::TooLong(ids.len()));
         }
         match Molecule::parse(&record.smiles) {
-            Ok(_) => Ok(ids),
+            Ok(molecule) => Ok(Usable { ids, canonical: molecule.into_canonical() }),
             Err(error) => Err(DropReason::Invalid(error)),
         }
     }
 
-    fn push(&mut self, record: MoleculeRecord, ids: Result<Vec<u32>, DropReason>) {
+    fn push(&mut self, record: MoleculeRecord, usable: Result<Usable, DropReason>) {
         self.report.rows += 1;
         if record.smiles.is_empty() {
             self.report.empty += 1;
@@ -277,18 +284,20 @@ impl<'a> Sorter<'a> {
             self.report.incomplete += 1;
             return;
         }
-        if let Ok(ids) = &ids {
-            self.report.longest = self.report.longest.max(ids.len());
-        }
-        match ids {
+        let tokens = match &usable {
+            Ok(usable) => usable.ids.len(),
+            Err(DropReason::TooLong(tokens)) => *tokens,
+            Err(_) => 0,
+        };
+        self.report.longest = self.report.longest.max(tokens);
+        match usable {
             Err(reason) => self.drop(record, reason),
             Ok(_) if self.seen.contains(&record.smiles) => self.drop(record, DropReason::Duplicate),
-            Ok(ids) => {
-                self.molecules.push(Accepted {
-                    ids,
-                    draw: split_draw(self.options.seed, record.smiles.as_bytes()),
-                    part: part(record.split.as_deref()),
-                });
+            Ok(Usable { ids, canonical }) => {
+                // Two SMILES of the same molecule are on the same side of the split.
+                let draw = split_draw(self.options.seed, canonical.as_bytes());
+                let part = part(record.split.as_deref());
+                self.molecules.push(Accepted { ids, draw, part });
                 self.seen.insert(record.smiles);
             }
         }
@@ -297,10 +306,7 @@ impl<'a> Sorter<'a> {
     fn drop(&mut self, record: MoleculeRecord, reason: DropReason) {
         let count = match reason {
             DropReason::UnknownToken(_) => &mut self.report.unknown_token,
-            DropReason::TooLong(tokens) => {
-                self.report.longest = self.report.longest.max(tokens);
-                &mut self.report.too_long
-            }
+            DropReason::TooLong(_) => &mut self.report.too_long,
             DropReason::Invalid(_) => &mut self.report.invalid,
             DropReason::Duplicate => &mut self.report.duplicates,
         };

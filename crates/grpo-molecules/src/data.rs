@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::conditions::{Conditions, Measured, Measures, Property, descriptor};
 use crate::{MoleculeReader, ReadOptions};
 use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
-use grpo_chem::Descriptor;
+use grpo_chem::{Descriptor, Molecule};
 use grpo_data::{
     Codec, ConfigFault, DataError, Example, Examples, TextCodec, deserialize_settings,
 };
@@ -298,9 +298,11 @@ impl DataReader for MoleculeKeys {
         let reader = MoleculeReader::open(file, &self.options())?;
         let smiles: Vec<String> =
             reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
-        // Invalid SMILES cannot be tokenized. They are counted and reported by the corpus.
-        let readable =
-            smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
+        // The corpus counts and reports the others. A token that only they have could not be learned.
+        let is_usable = |smiles: &String| {
+            smiles_tokens(smiles).all(|token| token.is_ok()) && Molecule::parse(smiles).is_ok()
+        };
+        let usable: Vec<String> = smiles.into_par_iter().filter(is_usable).collect();
         let scaffolds = match &self.conditions {
             Some(NewConditions { properties, scaffold: true, from_columns, .. }) => {
                 let from_columns = *from_columns;
@@ -311,7 +313,8 @@ impl DataReader for MoleculeKeys {
         let scaffolds = scaffolds.0.values().filter_map(|asked| asked.scaffold.as_deref());
         let scaffolds =
             scaffolds.filter(|scaffold| smiles_tokens(scaffold).all(|token| token.is_ok()));
-        let vocabulary = Vocabulary::from_smiles(readable.map(String::as_str).chain(scaffolds))?;
+        let vocabulary =
+            Vocabulary::from_smiles(usable.iter().map(String::as_str).chain(scaffolds))?;
         Ok(Some(Codec::from_text_codec(vocabulary)))
     }
 }

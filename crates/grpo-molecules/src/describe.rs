@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     };
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
-    let _phase = Phase::begin(format!("computing properties of {}", arguments.file.display()));
+    let phase = Phase::begin(format!("computing properties of {}", arguments.file.display()));
     let counts = match &arguments.output {
         Some(path) => {
             let mut file = FileInPlace::create_beside(path, &[&arguments.file], arguments.force)?;
@@ -85,8 +85,9 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
         }
         None => describe_all(reader, data_output(), &"standard output")?,
     };
-    say_aside(format_args!("molecules    {:>8}", counts.valid));
-    say_aside(format_args!("invalid      {:>8}", counts.invalid));
+    drop(phase);
+    say_aside(format_args!("valid    {:>8}", counts.valid));
+    say_aside(format_args!("invalid  {:>8}", counts.invalid));
     Ok(())
 }
 
@@ -113,23 +114,26 @@ fn describe_all(
             table.flush().with_context(failed)?;
             return Ok(counts);
         }
-        let rows: Vec<[String; 16]> = block.par_iter().map(row).collect();
-        for row in rows {
-            match row[1].as_str() {
-                "1" => counts.valid += 1,
-                _ => counts.invalid += 1,
+        let rows: Vec<(bool, [String; 16])> = block.par_iter().map(row).collect();
+        for (is_valid, row) in rows {
+            match is_valid {
+                true => counts.valid += 1,
+                false => counts.invalid += 1,
             }
             table.write_record(row).with_context(failed)?;
         }
     }
 }
 
-fn row(record: &MoleculeRecord) -> [String; 16] {
+/// Returns whether the molecule is valid, and its row.
+fn row(record: &MoleculeRecord) -> (bool, [String; 16]) {
     let mut row: [String; 16] = Default::default();
     let smiles = &record.smiles;
     row[0] = as_text(&visible(smiles));
     row[15] = record.name.as_deref().map_or_else(String::new, |name| as_text(&visible(name)));
-    match grpo_chem::describe(smiles) {
+    let described = grpo_chem::describe(smiles);
+    let is_valid = described.is_ok();
+    match described {
         Ok(Description { canonical, properties: of, qed, sa, scaffold }) => {
             let counts = [of.hba, of.hbd, of.rotatable, of.aromatic_rings, of.alerts];
             let cells = ["1".to_owned(), canonical].into_iter();
@@ -143,7 +147,7 @@ fn row(record: &MoleculeRecord) -> [String; 16] {
             row[14] = reason.to_string();
         }
     }
-    row
+    (is_valid, row)
 }
 
 /// Quotes text that a spreadsheet would interpret as a formula. SMILES never begin with these

@@ -29,8 +29,7 @@ pub enum MoleculeFormat {
 /// A lazy iterator over the molecules in a file. It ends after the first error.
 ///
 /// - In `.smi` files, the SMILES ends at the first space or tab. If the first line starts with
-///   `smiles`, it is treated as a header and stored in [`Self::header`]. Lines that start with `#`
-///   and a blank are comments. A `#` without a blank can be an invalid molecule that a model wrote.
+///   `smiles`, it is treated as a header and stored in [`Self::header`].
 /// - In `.csv` files, column names are case-insensitive and cells are trimmed. If the header
 ///   contains no comma, cells are separated by semicolons or tabs.
 ///
@@ -107,9 +106,6 @@ impl MoleculeReader {
             let Some(record) = record else {
                 return Ok(None);
             };
-            if self.is_smi_comment(&record) {
-                continue;
-            }
             if record.smiles.is_empty() && !self.keep_empty {
                 self.empty_lines += 1;
             } else if self.is_smi_header(&record) {
@@ -121,11 +117,6 @@ impl MoleculeReader {
                 return Ok(Some(record));
             }
         }
-    }
-
-    /// Returns whether the record is a comment. A bond alone is not a valid SMILES.
-    fn is_smi_comment(&self, record: &MoleculeRecord) -> bool {
-        matches!(self.rows, Rows::Smi(_)) && record.smiles == "#" && record.name.is_some()
     }
 
     /// Returns whether the record is a header. `smiles` is not a valid SMILES, so this never skips

@@ -22,15 +22,6 @@ pub(super) fn first_difference(
     })
 }
 
-/// Returns whether a recorded configuration has all values of a table.
-pub(super) fn contains(recorded: &toml::Table, values: &toml::Table) -> bool {
-    values.iter().all(|(key, value)| match (recorded.get(key), value) {
-        (Some(Value::Table(recorded)), Value::Table(values)) => contains(recorded, values),
-        (Some(recorded), value) => is_equal(value, recorded),
-        (None, _) => false,
-    })
-}
-
 /// Compares two values. Numbers are compared numerically because 32-bit floats are written with
 /// fewer digits. Tables inside lists may omit defaults.
 fn is_equal(now: &Value, recorded: &Value) -> bool {
@@ -56,17 +47,6 @@ fn is_equal(now: &Value, recorded: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_that_was_not_recorded_is_not_contained() {
-        let table = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
-        let run = table("seed = 42\n[train]\nsteps = 20");
-        assert!(contains(&run, &table("")));
-        assert!(contains(&run, &table("train.steps = 20.0\nseed = 42")));
-        for other in ["train.steps = 21", "train.step = 20", "train = 20", "seed.a = 42"] {
-            assert!(!contains(&run, &table(other)), "{other}");
-        }
-    }
 
     #[test]
     fn reports_an_edited_key() {

@@ -109,6 +109,10 @@ impl Pipeline {
         set: &[String],
     ) -> anyhow::Result<Self> {
         config::of_sets::<Table>(set)?;
+        ensure!(
+            !config::is_set(set, "run"),
+            "--set run=… would separate the last stage from the outputs and the summary of the pipeline; change `run` in its configuration"
+        );
         let keys = config::load::<Table>(path, &[])?;
         let command = command_of(&keys.value);
         let is_stage = ["run", "extends", "train", "reward", "data"];
@@ -251,7 +255,7 @@ impl StageConfig {
 }
 
 /// Collects the `KEY=VALUE` pairs of all `--set` options.
-fn sets(arguments: &[String]) -> Vec<String> {
+pub(super) fn sets(arguments: &[String]) -> Vec<String> {
     let mut words = arguments.iter();
     let mut sets = Vec::new();
     while let Some(word) = words.next() {

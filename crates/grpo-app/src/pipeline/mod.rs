@@ -18,7 +18,7 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::interrupt::Interrupted;
-use crate::output::{say, say_aside, say_error, table};
+use crate::output::{command_line, say, say_aside, say_error, table};
 use file::{Pipeline, Stage};
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
@@ -68,7 +68,11 @@ impl PipelineArguments {
     fn resume(&self) -> String {
         match self.command {
             Some(command) => format!("resume with the same `{command}` command"),
-            None => format!("resume with `grpo run {}`", self.pipeline.display()),
+            None => {
+                let mut words = vec!["run".to_owned(), self.pipeline.display().to_string()];
+                words.extend(self.set.iter().map(|pair| format!("--set={pair}")));
+                format!("resume with `grpo {}`", command_line(&words))
+            }
         }
     }
 }
@@ -82,7 +86,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         let Some(difference) = stage.edited_since(plan)? else { continue };
         anyhow::ensure!(
             arguments.command.is_none(),
-            "{difference}; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"
+            "{difference}; the results in this folder would not be comparable with those of new runs: undo the edit, or choose another folder with -o"
         );
         say_aside(format_args!("{:<12} warning: {difference}", stage.name));
     }
@@ -110,7 +114,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         })?;
     let Finished { rows, failed } = finished;
     let header =
-        ["stage", "", "time", "folder or file", "metrics: first value → value of the kept model"];
+        ["stage", "", "time", "folder or file", "metrics: first value → kept model, or last value"];
     if !failed.is_empty() {
         say(format_args!("{}", table(header, rows, 0..0)));
         anyhow::bail!(

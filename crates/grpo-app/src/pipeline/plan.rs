@@ -9,11 +9,10 @@ use grpo_data::regular_file;
 use grpo_run::{EventKind, RunFolder};
 use serde_json::Value;
 
-use crate::config;
 use crate::output::command_line;
 
-use super::difference::{contains, first_difference};
-use super::file::{Pipeline, Stage};
+use super::difference::first_difference;
+use super::file::{Pipeline, Stage, sets};
 
 /// Options of `grpo run` that affect the plan.
 pub(super) struct Request {
@@ -57,21 +56,21 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
     let mut changed: Vec<&Path> = Vec::new();
     let mut plans = Vec::new();
     for stage in &pipeline.stages {
-        // The values that the existing run was started with do not change anything.
-        let set: &[String] = if stage.ran_with_set()? { &[] } else { &stage.set };
         ensure!(
             stage.set.is_empty() || stage.has("set"),
             "--set applies to the last stage, `{}`, but `grpo {}` does not support it; remove it",
             stage.name,
             stage.command
         );
+        // An existing run that was started with the same values needs no new one.
+        let set: &[String] = if stage.ran_with_set() { &[] } else { &stage.set };
         let progress = stage.progress()?;
         let is_changed = |input: &PathBuf| changed.iter().any(|place| input.starts_with(place));
         let again_here = again || stage.inputs.iter().any(is_changed);
         if !again_here && progress == Progress::Finished {
             ensure!(
                 set.is_empty(),
-                "stage `{}` is finished ({}), so --set {} has no effect; add --force to run every stage from scratch, or run this stage alone: `grpo {} {} --run FOLDER --set {}`",
+                "--set {2} applies to the last stage, `{0}`, which is finished ({1}) and would not run again; add --force to run every stage from scratch, or run this stage alone: `grpo {3} {4} --run FOLDER --set {2}`",
                 stage.name,
                 stage.place().display(),
                 set.join(" --set "),
@@ -79,8 +78,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
                 stage
                     .config
                     .as_ref()
-                    .map_or(String::new(), |config| config.path.display().to_string()),
-                set.join(" --set ")
+                    .map_or(String::new(), |config| config.path.display().to_string())
             );
             plans.push(Plan::Reuse);
             continue;
@@ -116,11 +114,11 @@ fn recorded(run: &RunFolder) -> anyhow::Result<toml::Table> {
 }
 
 impl Stage {
-    /// Returns whether the existing run was started with the values of [`Stage::set`].
-    fn ran_with_set(&self) -> anyhow::Result<bool> {
-        let run = self.config.as_ref().map(|config| RunFolder::open(&config.run));
-        let Some(Ok(run)) = run else { return Ok(false) };
-        Ok(contains(&recorded(&run)?, &config::of_sets::<toml::Table>(&self.set)?.value))
+    /// Returns whether the existing run was started with the `--set` options of this stage.
+    fn ran_with_set(&self) -> bool {
+        let info = self.config.as_ref().map(|config| RunFolder::open(&config.run)?.read_info());
+        let Some(Ok(info)) = info else { return false };
+        sets(&info.command) == [sets(&self.arguments), self.set.clone()].concat()
     }
 
     /// Describes the first difference between the stage's configuration and that of the reused run.
@@ -132,7 +130,7 @@ impl Stage {
         let difference = first_difference(&config.keys, &recorded, "");
         Ok(difference.map(|difference| {
             format!(
-                "{} differs from the configuration that {} ran with: {difference}",
+                "{} no longer matches {}/config.toml: {difference}",
                 config.path.display(),
                 config.run.display()
             )

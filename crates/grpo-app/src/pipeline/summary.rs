@@ -25,7 +25,7 @@ pub(super) fn row(stage: &Stage, outcome: Outcome) -> anyhow::Result<[String; 5]
     Ok([stage.name.clone(), word.to_owned(), time, place, result(stage)?])
 }
 
-/// Formats the first and last value of each metric listed for the stage.
+/// Formats the first value and that of the kept model for each metric listed for the stage.
 fn result(stage: &Stage) -> anyhow::Result<String> {
     let Some(config) = stage.config.as_ref().filter(|_| !stage.metrics.is_empty()) else {
         return Ok(String::new());

@@ -135,19 +135,18 @@ impl TrainFile {
 fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Result<RewardConfig> {
     let rewards = tasks.rewards();
     let explain = |fault: ConfigFault| origin.misread(&fault);
-    let reward = section(table, "reward").map_err(explain)?.with_context(|| {
-        let misspelt = table.keys().find(|key| strsim::damerau_levenshtein(key, "reward") <= 2);
-        match misspelt {
-            Some(key) => {
-                format!("{}unknown key '{key}'; did you mean 'reward'?", origin.place(key))
-            }
-            None => format!(
-                "{}section [reward] is missing; add it and set `type` to one of {}",
-                origin.place(""),
-                rewards.type_names().join(", ")
-            ),
+    let Some(reward) = section(table, "reward").map_err(explain)? else {
+        let keys: Vec<String> = table.keys().cloned().collect();
+        if let Some(key) = keys.iter().find(|key| strsim::damerau_levenshtein(key, "reward") <= 2) {
+            let message = format!("unknown field `{key}`, expected `reward`");
+            return Err(explain(ConfigFault::from_sentence("", message)));
         }
-    })?;
+        anyhow::bail!(
+            "{}section [reward] is missing; add it and set `type` to one of {}",
+            origin.place(""),
+            rewards.type_names().join(", ")
+        );
+    };
     rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
 }
 

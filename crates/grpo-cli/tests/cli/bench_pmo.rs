@@ -33,7 +33,7 @@ fn oracles_score_a_file() {
 #[test]
 fn runs_are_ranked_by_the_area_under_their_curve() {
     let place = Place::for_training();
-    let sets = ["train.steps=200", "train.prompts_per_step=8", "save.completions_every=1"];
+    let sets = ["train.steps=200", "train.prompts_per_step=16", "save.completions_every=1"];
     let few = |budget: &'static str, rest: &[&'static str]| -> Vec<&'static str> {
         let mut all = vec!["bench-pmo", "train.toml", "--tasks", "qed,median1", "--seeds", "7,"];
         all.extend(sets.iter().flat_map(|set| ["--set", *set]));
@@ -99,7 +99,7 @@ fn runs_are_ranked_by_the_area_under_their_curve() {
     place.write("train.toml", edited);
     place.refuse(
         &few("40", &[]),
-        str!["train.toml differs from the configuration that bench/[..]/seed-7 ran with: sampling.max_new_tokens is now 21, but was 20; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"],
+        str!["train.toml no longer matches bench/[..]/seed-7/config.toml: sampling.max_new_tokens is now 21, but was 20; the results in this folder would not be comparable with those of new runs: undo the edit, or choose another folder with -o"],
     );
 }
 

@@ -17,10 +17,13 @@ fn describe(name: &str, content: &[u8]) -> Vec<String> {
     let place = Place::new();
     place.write(name, content);
     let ended = place.succeed(&["describe", name]);
-    assert!(ended.stderr.starts_with("molecules "), "{}", ended.stderr);
     let mut lines = ended.stdout.lines().map(str::to_owned);
     assert_eq!(lines.next().as_deref(), Some(HEADER));
-    lines.collect()
+    let rows: Vec<String> = lines.collect();
+    let valid = rows.iter().filter(|row| row.contains(",1,")).count();
+    let invalid = rows.len() - valid;
+    assert_eq!(ended.stderr, format!("valid    {valid:>8}\ninvalid  {invalid:>8}\n"));
+    rows
 }
 
 /// Compares the columns `input`, `valid` and `canonical`.

@@ -331,7 +331,11 @@ fn a_run_whose_files_are_others_now_is_refused() {
         "error: `prompts.jsonl` is not the file that the run was started with: it has {bytes} bytes and SHA-256 "
     );
     assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
-    assert!(ended.stderr.ends_with("; restore the original file\n"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with("; restore the original file, or start a new run with --run\n"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     fs::remove_file(place.path("prompts.jsonl")).unwrap();
     place.refuse(

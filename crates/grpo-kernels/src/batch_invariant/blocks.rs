@@ -7,10 +7,10 @@ use pulp::Simd;
 use super::strip::{Input, Widen};
 use crate::product::{Output, STRIP, blocks};
 
-/// Number of terms after which a block loads more of what is needed next. If it loaded all of it
-/// before its first term, it would wait until the processor's queue of loads has free entries. Once
-/// per term, the loads would take registers from the sums of AVX2 (see docs/LOG.md).
-const TERMS_PER_LOAD: usize = 16;
+/// Number of terms after which a block prefetches more of what is needed next. Prefetching everything
+/// before the first term fills the processor's load queue and stalls the block. Prefetching after every
+/// term costs AVX2 a register that the sums need (see docs/LOG.md).
+const TERMS_PER_PREFETCH: usize = 16;
 
 /// A range of terms of a product.
 pub(super) struct Terms<'a> {
@@ -20,10 +20,9 @@ pub(super) struct Terms<'a> {
     pub(super) bias: Option<&'a [f32]>,
 }
 
-/// Adds terms to all rows of `y`, for the columns that start at `column`. In `weights`, they start at
-/// `first`. The first range of terms starts the sums. `ahead` is called before each block, and what it
-/// returns is called with ranges of the block's terms before they are added, in order to load what is
-/// needed next.
+/// Adds terms to all rows of `y`, for the columns that start at `first` of `weights` and at `column` of
+/// `y`. The first range of terms starts the sums. `prefetch_ahead` is called before each
+/// block, and what it returns is called with ranges of the block's terms before they are added.
 ///
 /// # Safety
 /// All earlier terms must have been added to these columns of all rows.
@@ -32,28 +31,27 @@ pub(super) struct Terms<'a> {
     unsafe_code,
     reason = "reads sums of earlier terms from memory that was not initialised before"
 )]
-pub(super) unsafe fn add_blocks<S: Simd, const V: usize, L: Fn(Range<usize>)>(
+pub(super) unsafe fn add_blocks<S: Simd, const V: usize, P: Fn(Range<usize>)>(
     simd: S,
     terms: &Terms<'_>,
     weights: &impl Widen,
-    first: usize,
-    column: usize,
+    [first, column]: [usize; 2],
     y: Output<'_, '_>,
-    mut ahead: impl FnMut() -> L,
+    mut prefetch_ahead: impl FnMut() -> P,
 ) {
     for block in blocks(y.len()) {
-        let load = ahead();
+        let prefetch = prefetch_ahead();
         let (rows, row) = (block.len(), block.start);
         let y = &mut y[block];
         // SAFETY: required of the caller.
         unsafe {
             match rows {
-                1 => add_block::<S, 1, V>(simd, terms, row, weights, first, column, y, load),
-                2 => add_block::<S, 2, V>(simd, terms, row, weights, first, column, y, load),
-                3 => add_block::<S, 3, V>(simd, terms, row, weights, first, column, y, load),
-                4 => add_block::<S, 4, V>(simd, terms, row, weights, first, column, y, load),
-                5 => add_block::<S, 5, V>(simd, terms, row, weights, first, column, y, load),
-                _ => add_block::<S, 6, V>(simd, terms, row, weights, first, column, y, load),
+                1 => add_block::<S, 1, V>(simd, terms, row, weights, [first, column], y, prefetch),
+                2 => add_block::<S, 2, V>(simd, terms, row, weights, [first, column], y, prefetch),
+                3 => add_block::<S, 3, V>(simd, terms, row, weights, [first, column], y, prefetch),
+                4 => add_block::<S, 4, V>(simd, terms, row, weights, [first, column], y, prefetch),
+                5 => add_block::<S, 5, V>(simd, terms, row, weights, [first, column], y, prefetch),
+                _ => add_block::<S, 6, V>(simd, terms, row, weights, [first, column], y, prefetch),
             }
         }
     }
@@ -70,10 +68,9 @@ unsafe fn add_block<S: Simd, const R: usize, const V: usize>(
     of: &Terms<'_>,
     row: usize,
     weights: &impl Widen,
-    first: usize,
-    column: usize,
+    [first, column]: [usize; 2],
     y: Output<'_, '_>,
-    load_ahead: impl Fn(Range<usize>),
+    prefetch: impl Fn(Range<usize>),
 ) {
     let Terms { x, terms, bias } = of;
     let width = V * S::F32_LANES;
@@ -88,14 +85,14 @@ unsafe fn add_block<S: Simd, const R: usize, const V: usize>(
         }
     }
     let count_of_terms = terms.len();
-    for start in (0..count_of_terms).step_by(TERMS_PER_LOAD) {
-        let few = start..count_of_terms.min(start + TERMS_PER_LOAD);
-        load_ahead(few.clone());
+    for start in (0..count_of_terms).step_by(TERMS_PER_PREFETCH) {
+        let group = start..count_of_terms.min(start + TERMS_PER_PREFETCH);
+        prefetch(group.clone());
         // Slices of the same length, so that the loop needs no bounds checks.
         let x: [&[f32]; R] =
-            std::array::from_fn(|r| &x.values[(row + r) * x.inner + terms.start..][few.clone()]);
+            std::array::from_fn(|r| &x.values[(row + r) * x.inner + terms.start..][group.clone()]);
         #[expect(clippy::needless_range_loop, reason = "the index is that of a term in all rows")]
-        for i in 0..few.len() {
+        for i in 0..group.len() {
             let vectors = weights.vectors::<S, V>(start + i, first);
             for r in 0..R {
                 let a = simd.splat_f32s(x[r][i]);

@@ -10,8 +10,8 @@ use super::strip::{Input, Rows, Strip, Transposed, Widen};
 use crate::prefetch::prefetch_all;
 use crate::product::{Output, blocks};
 
-/// Number of values of a strip that all blocks of rows use before the next ones. They and those loaded
-/// ahead fit into the L2 cache, and most models have no longer strips.
+/// Largest number of values of a strip that all blocks of rows use before the next ones: 256 KiB. With
+/// those prefetched, they fit into an L2 cache of 1 MiB.
 const PART: usize = 65_536;
 
 /// Strips of a weight, `[strips][inner][width]`. The width is that of a block of columns: four
@@ -117,8 +117,9 @@ impl PackedProduct<'_, '_> {
         let inner = x.inner;
         let width = V * S::F32_LANES;
         assert_eq!(Some(width), width_for(S::F32_LANES), "blocks must be as wide as strips");
-        let depth = PART / width;
-        // Number of values that each block of rows loads ahead per term. All blocks together load as
+        // Parts of equal size, so that each prefetches the next one as a whole.
+        let depth = inner.div_ceil(inner.div_ceil(PART / width));
+        // Number of values that each block of rows prefetches per term. All blocks together prefetch as
         // many as they use.
         let share = width.div_ceil(blocks(y.len()).count());
         for column in (0..y[0].len()).step_by(width) {
@@ -127,10 +128,9 @@ impl PackedProduct<'_, '_> {
                 let (used, rest) =
                     weights[column * inner + start * width..].split_at((end - start) * width);
                 // What follows in memory is used next.
-                let mut of_blocks =
-                    rest[..rest.len().min(used.len())].chunks((end - start) * share);
-                let ahead = || {
-                    let next = of_blocks.next().unwrap_or_default();
+                let mut shares = rest[..rest.len().min(used.len())].chunks((end - start) * share);
+                let prefetch_ahead = || {
+                    let next = shares.next().unwrap_or_default();
                     move |terms: Range<usize>| {
                         let end = next.len().min(terms.end * share);
                         next.get(terms.start * share..end).into_iter().for_each(prefetch_all);
@@ -141,7 +141,7 @@ impl PackedProduct<'_, '_> {
                 #[expect(unsafe_code, reason = "see `add_blocks`")]
                 // SAFETY: ranges of terms follow each other, beginning with the first.
                 unsafe {
-                    add_blocks::<S, V, _>(simd, &terms, &tile, 0, column, y, ahead);
+                    add_blocks::<S, V, _>(simd, &terms, &tile, [0, column], y, prefetch_ahead);
                 }
             }
         }

@@ -73,7 +73,7 @@ impl RowProduct<'_, '_> {
                 // SAFETY: ranges of terms follow each other, beginning with the first, and each is
                 // added to all columns.
                 unsafe {
-                    add_blocks::<S, V, _>(simd, &terms, &part, column, column, y, || |_| ());
+                    add_blocks::<S, V, _>(simd, &terms, &part, [column; 2], y, || |_| ());
                 }
             }
             if in_place == columns {
@@ -98,7 +98,7 @@ impl RowProduct<'_, '_> {
                 #[expect(unsafe_code, reason = "see `add_blocks`")]
                 // SAFETY: as above.
                 unsafe {
-                    add_blocks::<S, V, _>(simd, &terms, &tile, 0, column, y, || {
+                    add_blocks::<S, V, _>(simd, &terms, &tile, [0, column], y, || {
                         prefetcher.advance();
                         |_| ()
                     });

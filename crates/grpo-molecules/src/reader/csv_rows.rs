@@ -112,16 +112,17 @@ impl CsvRows {
         refuse_quotes(&self.quote_faults, origin)?;
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
+            let remedy = match (self.row.len() < self.width, self.delimiter) {
+                (true, _) => "add the missing fields, which may be empty",
+                (false, b';') => "quote fields that contain semicolons",
+                (false, b'\t') => "quote fields that contain tabs",
+                (false, _) => "quote fields that contain commas",
+            };
             return Err(DataError::Invalid(format!(
-                "line {line} of `{}` has {} fields, but the header has {}; quote fields that contain {}",
+                "line {line} of `{}` has {} fields, but the header has {}; {remedy}",
                 origin.path.display(),
                 self.row.len(),
                 self.width,
-                match self.delimiter {
-                    b';' => "semicolons",
-                    b'\t' => "tabs",
-                    _ => "commas",
-                }
             )));
         }
         let cell = |column: usize| origin.text(&self.row[column], line);

@@ -33,10 +33,11 @@ fn texts(sequences: &[Vec<u32>]) -> Vec<String> {
     sequences.iter().map(|ids| vocabulary().decode(ids)).collect()
 }
 
-/// Generates `n` different molecules.
+/// Generates `n` different molecules. The oxygen makes sure that no molecule is the reverse of another.
 fn molecules(n: u32) -> Vec<String> {
     let bit = |i: u32, at: u32| if i >> at & 1 == 1 { 'N' } else { 'C' };
-    (0..n).map(|i| (0..12).map(|at| bit(i, at)).collect()).collect()
+    let chain = |i| (0..12).map(|at| bit(i, at)).collect::<String>();
+    (0..n).map(|i| format!("O{}", chain(i))).collect()
 }
 
 #[test]
@@ -91,7 +92,7 @@ fn invalid_molecules_are_not_learned() {
     assert_eq!(kept, ["C", "C1CC1"]);
     assert_eq!(
         corpus.report.to_string(),
-        "5 rows: 2 for training, 0 for validation, 3 not a valid SMILES"
+        "5 rows: 2 for training, 0 for validation, 3 invalid or not supported"
     );
     assert_eq!(
         corpus.report.examples.iter().map(|one| one.line).collect::<Vec<_>>(),
@@ -99,7 +100,31 @@ fn invalid_molecules_are_not_learned() {
         "each invalid row is reported, even if it is repeated"
     );
     let reason = corpus.report.examples[0].to_string();
-    assert!(reason.starts_with("line 1: C1CC is not a valid SMILES: "), "{reason}");
+    assert!(reason.starts_with("line 1: C1CC is invalid or not supported: "), "{reason}");
+}
+
+#[test]
+fn spellings_of_a_molecule_are_on_the_same_side_of_the_split() {
+    let molecules = molecules(40);
+    let reversed = |smiles: &String| smiles.chars().rev().collect::<String>();
+    let rows: Vec<String> = molecules.iter().flat_map(|one| [one.clone(), reversed(one)]).collect();
+    let options = CorpusOptions { validation_fraction: 0.3, ..options() };
+    let records = records(rows.iter().map(|smiles| (smiles.as_str(), "")));
+    let corpus = Corpus::from_records(records, &vocabulary(), &options).unwrap();
+    let [train, validation] = [texts(&corpus.train), texts(&corpus.validation)];
+    assert!(validation.len() > 10);
+    assert!(validation.iter().all(|smiles| !train.contains(&reversed(smiles))));
+}
+
+/// More rows than are parsed at once.
+#[test]
+fn a_long_file_is_read_in_order() {
+    let molecules = molecules(3000);
+    let rows = molecules.iter().chain(&molecules).map(|smiles| (smiles.as_str(), ""));
+    let corpus = Corpus::from_records(records(rows), &vocabulary(), &options()).unwrap();
+    assert_eq!(texts(&corpus.train), molecules);
+    assert_eq!((corpus.report.rows, corpus.report.duplicates), (6000, 3000));
+    assert_eq!(corpus.report.examples[0].line, 3001);
 }
 
 #[test]

@@ -109,26 +109,6 @@ fn lines_without_a_smiles_are_kept_where_that_is_asked_for() {
 }
 
 #[test]
-fn comments_of_a_smi_file_are_skipped() {
-    let text =
-        "# a list of acids\nOC=O formic\n#CC\n\n#\tof vinegar\nCC(=O)O acetic # of vinegar\n#\n";
-    let mut reader = reader(text.as_bytes(), Smi, false).unwrap();
-    let records: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
-    let read: Vec<_> =
-        records.iter().map(|one| (one.line, one.smiles.as_str(), one.name.as_deref())).collect();
-    assert_eq!(
-        read,
-        [
-            (2, "OC=O", Some("formic")),
-            (3, "#CC", None),
-            (6, "CC(=O)O", Some("acetic # of vinegar")),
-            (7, "#", None)
-        ]
-    );
-    assert_eq!(reader.empty_lines(), 1);
-}
-
-#[test]
 fn a_header_line_in_a_smi_file_is_kept_apart() {
     let mut reader = reader(b"SMILES name\nC x\nsmiles y\n", Smi, false).unwrap();
     assert_eq!(reader.header(), None);
