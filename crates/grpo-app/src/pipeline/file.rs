@@ -95,6 +95,9 @@ impl Deref for Stage {
 pub(super) struct StageConfig {
     pub(super) path: PathBuf,
     pub(super) run: PathBuf,
+    /// `KEY=VALUE` pairs of all `--set` options that the command gets.
+    pub(super) set: Vec<String>,
+    /// Includes the changes by `set`.
     pub(super) keys: Table,
 }
 
@@ -185,7 +188,7 @@ impl Stage {
             place("metrics")
         );
         let read = |path: &PathBuf| {
-            StageConfig::read(path.clone(), &[sets(arguments), set.clone()].concat())
+            StageConfig::read(path.clone(), [sets(arguments), set.clone()].concat())
                 .with_context(|| format!("{}stage `{name}`", place("config")))
         };
         let config = config.as_ref().map(read).transpose()?;
@@ -243,14 +246,14 @@ impl Stage {
 }
 
 impl StageConfig {
-    fn read(path: PathBuf, set: &[String]) -> anyhow::Result<Self> {
-        let loaded = config::load::<Table>(&path, set)?;
+    fn read(path: PathBuf, set: Vec<String>) -> anyhow::Result<Self> {
+        let loaded = config::load::<Table>(&path, &set)?;
         let run = loaded.value.get("run").and_then(toml::Value::as_str);
         let run = run.with_context(|| {
             let place = loaded.origin.place("run");
             format!("{place}the key `run` (run folder) is missing; add it, or pass the file under arguments")
         })?;
-        Ok(Self { run: PathBuf::from(run), keys: loaded.value, path })
+        Ok(Self { run: PathBuf::from(run), set, keys: loaded.value, path })
     }
 }
 
@@ -266,6 +269,11 @@ pub(super) fn sets(arguments: &[String]) -> Vec<String> {
         }
     }
     sets
+}
+
+/// Returns the options that set `KEY=VALUE` pairs: the inverse of [`sets`].
+pub(super) fn set_options(set: &[String]) -> impl Iterator<Item = String> {
+    set.iter().map(|pair| format!("--set={pair}"))
 }
 
 fn is_own_option(word: &str) -> bool {

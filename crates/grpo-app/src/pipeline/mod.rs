@@ -19,7 +19,7 @@ use clap::Args;
 
 use crate::interrupt::Interrupted;
 use crate::output::{command_line, say, say_aside, say_error, table};
-use file::{Pipeline, Stage};
+use file::{Pipeline, Stage, set_options};
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
 use summary::Outcome;
@@ -70,7 +70,7 @@ impl PipelineArguments {
             Some(command) => format!("resume with the same `{command}` command"),
             None => {
                 let mut words = vec!["run".to_owned(), self.pipeline.display().to_string()];
-                words.extend(self.set.iter().map(|pair| format!("--set={pair}")));
+                words.extend(set_options(&self.set));
                 format!("resume with `grpo {}`", command_line(&words))
             }
         }
@@ -202,7 +202,7 @@ fn check_configuration(program: &Program, stage: &Stage, plan: &Plan) -> anyhow:
     let mut words = vec![stage.command.clone(), config.path.display().to_string()];
     words.extend(stage.arguments.iter().cloned());
     words.push("--check".to_owned());
-    words.extend(stage.set.iter().map(|pair| format!("--set={pair}")));
+    words.extend(set_options(&stage.set));
     program
         .check(&words)
         .with_context(|| format!("the configuration of stage `{}` is not valid", stage.name))

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::output::command_line;
 
 use super::difference::first_difference;
-use super::file::{Pipeline, Stage, sets};
+use super::file::{Pipeline, Stage, set_options, sets};
 
 /// Options of `grpo run` that affect the plan.
 pub(super) struct Request {
@@ -90,7 +90,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
         } else {
             words.extend(stage.config.iter().map(|config| config.path.display().to_string()));
             words.extend(stage.arguments.iter().cloned());
-            words.extend(stage.set.iter().map(|pair| format!("--set={pair}")));
+            words.extend(set_options(&stage.set));
             if progress != Progress::Missing && stage.has("force") {
                 words.push("--force".to_owned());
             }
@@ -116,9 +116,9 @@ fn recorded(run: &RunFolder) -> anyhow::Result<toml::Table> {
 impl Stage {
     /// Returns whether the existing run was started with the `--set` options of this stage.
     fn ran_with_set(&self) -> bool {
-        let info = self.config.as_ref().map(|config| RunFolder::open(&config.run)?.read_info());
-        let Some(Ok(info)) = info else { return false };
-        sets(&info.command) == [sets(&self.arguments), self.set.clone()].concat()
+        let Some(config) = &self.config else { return false };
+        let info = RunFolder::open(&config.run).and_then(|run| run.read_info());
+        info.is_ok_and(|info| sets(&info.command) == config.set)
     }
 
     /// Describes the first difference between the stage's configuration and that of the reused run.
