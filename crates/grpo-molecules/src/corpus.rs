@@ -1,5 +1,6 @@
 //! Converts a file of molecules to training sequences.
 
+use crate::reader::blocks;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{DataError, Example, Examples, split_draw, split_limit};
@@ -247,18 +248,16 @@ impl<'a> Sorter<'a> {
 
     fn extend(
         &mut self,
-        mut records: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+        records: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     ) -> Result<(), DataError> {
-        loop {
-            let block = records.by_ref().take(BLOCK).collect::<Result<Vec<_>, DataError>>()?;
-            if block.is_empty() {
-                return Ok(());
-            }
+        for block in blocks(records, BLOCK) {
+            let block = block?;
             let usable: Vec<_> = block.par_iter().map(|record| self.usable(record)).collect();
             for (record, usable) in block.into_iter().zip(usable) {
                 self.push(record, usable);
             }
         }
+        Ok(())
     }
 
     /// Checks whether the model can learn the molecule, apart from duplicates.

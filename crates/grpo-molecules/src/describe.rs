@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 
+use crate::reader::blocks;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 use anyhow::Context;
 use clap::Args;
@@ -99,7 +100,7 @@ struct Counts {
 }
 
 fn describe_all(
-    mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+    reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     output: impl Write,
     place: &dyn fmt::Display,
 ) -> anyhow::Result<Counts> {
@@ -107,14 +108,8 @@ fn describe_all(
     let failed = || format!("cannot write properties to {place}");
     let mut table = csv::Writer::from_writer(output);
     table.write_record(COLUMNS).with_context(failed)?;
-    loop {
-        let block: Vec<MoleculeRecord> =
-            reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
-        if block.is_empty() {
-            table.flush().with_context(failed)?;
-            return Ok(counts);
-        }
-        let rows: Vec<(bool, [String; 16])> = block.par_iter().map(row).collect();
+    for block in blocks(reader, BLOCK) {
+        let rows: Vec<(bool, [String; 16])> = block?.par_iter().map(row).collect();
         for (is_valid, row) in rows {
             match is_valid {
                 true => counts.valid += 1,
@@ -123,6 +118,8 @@ fn describe_all(
             table.write_record(row).with_context(failed)?;
         }
     }
+    table.flush().with_context(failed)?;
+    Ok(counts)
 }
 
 /// Returns whether the molecule is valid, and its row.

@@ -140,6 +140,18 @@ impl Iterator for MoleculeReader {
     }
 }
 
+/// Divides records into blocks of at most `size`, in order to process those of a block in parallel
+/// without using much memory.
+pub(crate) fn blocks(
+    mut records: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+    size: usize,
+) -> impl Iterator<Item = Result<Vec<MoleculeRecord>, DataError>> {
+    std::iter::from_fn(move || {
+        let block: Result<Vec<_>, DataError> = records.by_ref().take(size).collect();
+        block.map(|block| (!block.is_empty()).then_some(block)).transpose()
+    })
+}
+
 enum Rows {
     Smi(SmiRows),
     Csv(CsvRows),

@@ -17,6 +17,7 @@ use grpo_run::column_of_part;
 
 use crate::describe::{as_text, number};
 use crate::identity::identities;
+use crate::reader::blocks;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// Number of molecules that are scored at once.
@@ -99,7 +100,7 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
 
 fn score_all(
     reward: &dyn Reward,
-    mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+    reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     output: impl Write,
     place: &str,
 ) -> anyhow::Result<()> {
@@ -112,12 +113,8 @@ fn score_all(
     let columns = columns.chain(own[2..].iter().map(|name| (*name).to_owned()));
     table.write_record(columns).with_context(failed)?;
     let (mut rows, mut sum, mut first_reason) = (0u64, 0.0, None);
-    loop {
-        let block: Vec<MoleculeRecord> =
-            reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
-        if block.is_empty() {
-            break;
-        }
+    for block in blocks(reader, BLOCK) {
+        let block = block?;
         let inputs: Vec<RewardInput> =
             block.iter().map(|record| record.smiles.as_str().into()).collect();
         let outcomes = reward.score(&inputs);

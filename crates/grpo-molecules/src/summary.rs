@@ -10,6 +10,7 @@ use grpo_data::statistics::{mean, standard_error};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
 
+use crate::reader::blocks;
 use crate::{MoleculeReader, ReadOptions};
 
 /// Number of known molecules processed in parallel.
@@ -107,16 +108,13 @@ pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
 
 /// Returns the canonical SMILES of all valid molecules in a file.
 pub(crate) fn known_molecules(path: &Path) -> Result<BTreeSet<String>, DataError> {
-    let mut reader = MoleculeReader::open(path, &ReadOptions::default())?;
+    let reader = MoleculeReader::open(path, &ReadOptions::default())?;
     let mut known = BTreeSet::new();
-    loop {
-        let block = reader.by_ref().take(BLOCK).map(|record| Ok(record?.smiles));
-        let block: Vec<String> = block.collect::<Result<_, DataError>>()?;
-        if block.is_empty() {
-            return Ok(known);
-        }
-        known.extend(canonical_forms(&block).into_iter().flatten());
+    for block in blocks(reader, BLOCK) {
+        let smiles: Vec<String> = block?.into_iter().map(|record| record.smiles).collect();
+        known.extend(canonical_forms(&smiles).into_iter().flatten());
     }
+    Ok(known)
 }
 
 #[cfg(test)]
