@@ -114,9 +114,16 @@ fn write_line(line: &str) {
     let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
 }
 
-/// Prints that a configuration is valid.
-pub fn say_checked(configuration: &Path) {
-    say(format_args!("{}: configuration is valid", configuration.display()));
+/// Prints that a configuration is valid, and which of the files and folders that it names are
+/// missing. These may be results of commands that have not been run yet.
+pub fn say_checked<'a>(configuration: &Path, inputs: impl IntoIterator<Item = &'a PathBuf>) {
+    say(format_args!(
+        "{}: configuration is valid (models and data were not read)",
+        configuration.display()
+    ));
+    for missing in inputs.into_iter().filter(|path| !path.exists()) {
+        say(format_args!("note         {} does not exist yet", missing.display()));
+    }
 }
 
 /// Formats whole numbers as they are, others with four decimals.

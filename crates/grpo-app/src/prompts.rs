@@ -34,6 +34,10 @@ pub(crate) struct PromptKeys {
 }
 
 impl DataSection<PromptKeys> {
+    pub(crate) fn file(&self) -> &PathBuf {
+        &self.keys.file
+    }
+
     /// Checks the keys without reading the file.
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         let thinking = self.keys.thinking;

@@ -4,6 +4,7 @@ mod reading;
 mod start;
 
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -55,6 +56,12 @@ impl TrainFile {
     /// there are prompts.
     pub(crate) fn trains_on_evaluation(&self) -> bool {
         self.data.is_some() && self.eval.file.is_none() && self.eval.every > 0
+    }
+
+    /// Returns the models and the file of prompts.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
+        let prompts = self.data.as_ref().map(PromptSection::file);
+        std::iter::once(&self.model).chain(&self.adapter).chain(prompts).chain(&self.eval.file)
     }
 
     pub(crate) fn grpo(&self) -> GrpoConfig {

@@ -133,7 +133,8 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        say_checked(configuration);
+        let PretrainFile { start, adapter, .. } = &file;
+        say_checked(configuration, start.iter().chain(adapter).chain([&data.keys.file]));
         return Ok(());
     }
     let device = device::device()?.autodiff();

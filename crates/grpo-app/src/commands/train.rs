@@ -61,7 +61,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
     if let (true, Some(configuration)) = (run.check, &run.config) {
         let loaded = TrainFile::read(configuration, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
-        say_checked(configuration);
+        say_checked(configuration, loaded.value.inputs());
         for setting in loaded.value.grpo().unusual_settings()? {
             say(format_args!("note         unusual: {setting}"));
         }

@@ -40,7 +40,7 @@ pub(super) struct StageSection {
     config: Option<PathBuf>,
     #[serde(default)]
     pub(super) arguments: Vec<String>,
-    /// Files read by the stage. If one is newer than the outputs, the stage runs again.
+    /// Files read by the stage. If one changes, the stage runs again.
     #[serde(default)]
     pub(super) inputs: Vec<PathBuf>,
     /// Files and folders that must exist when the stage is finished.

@@ -8,6 +8,7 @@ mod difference;
 mod file;
 mod plan;
 mod process;
+mod progress;
 mod summary;
 
 use std::path::PathBuf;
@@ -91,8 +92,8 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         say_aside(format_args!("{:<12} warning: {difference}", stage.name));
     }
     let program = Program::new(arguments.threads, arguments.quiet)?;
-    for (stage, plan) in pipeline.stages.iter().zip(&plans) {
-        check_configuration(&program, stage, plan)?;
+    for stage in &pipeline.stages {
+        check_configuration(&program, stage)?;
     }
     if arguments.check {
         for (stage, plan) in pipeline.stages.iter().zip(&plans) {
@@ -162,14 +163,17 @@ fn run_stages(
                 say_aside(format_args!("{:<12} {place} is finished and reused{force}", stage.name));
                 Outcome::Reused
             }
-            Plan::Resume(_) | Plan::Run(_)
+            Plan::Resume(_) | Plan::Run { .. }
                 if !finished.failed.is_empty()
                     && !stage.inputs.iter().all(|path| path.exists()) =>
             {
                 finished.failed.push(stage.name.clone());
                 continue;
             }
-            Plan::Resume(words) | Plan::Run(words) => {
+            Plan::Resume(words) | Plan::Run { words, .. } => {
+                if let Plan::Run { instead: Some(reason), .. } = plan {
+                    say_aside(format_args!("{:<12} runs again: {reason}", stage.name));
+                }
                 let failed = || format!("stage `{}` failed; {resume}", stage.name);
                 let ended = program.run(words).and_then(|()| stage.check_result());
                 match ended.with_context(failed) {
@@ -193,12 +197,10 @@ fn run_stages(
 }
 
 /// Runs the command with `--check` to validate the configuration of a stage. This happens before
-/// the first stage starts, so that mistakes in the last stage are found early.
-fn check_configuration(program: &Program, stage: &Stage, plan: &Plan) -> anyhow::Result<()> {
-    let (Plan::Run(_), Some(config)) = (plan, &stage.config) else { return Ok(()) };
-    if !stage.has("check") {
-        return Ok(());
-    }
+/// the first stage starts, so that mistakes in the last stage are found early. It includes finished
+/// stages, whose configurations describe the results that are reused.
+fn check_configuration(program: &Program, stage: &Stage) -> anyhow::Result<()> {
+    let Some(config) = stage.config.as_ref().filter(|_| stage.has("check")) else { return Ok(()) };
     let mut words = vec![stage.command.clone(), config.path.display().to_string()];
     words.extend(stage.arguments.iter().cloned());
     words.push("--check".to_owned());

@@ -1,9 +1,13 @@
 //! Rows of the final summary table.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use grpo_run::RunFolder;
 use serde_json::{Map, Value};
+
+use crate::config::nearest;
+use crate::output::say_aside;
 
 use super::file::Stage;
 
@@ -30,7 +34,19 @@ fn result(stage: &Stage) -> anyhow::Result<String> {
     let Some(config) = stage.config.as_ref().filter(|_| !stage.metrics.is_empty()) else {
         return Ok(String::new());
     };
-    let lines = RunFolder::open(&config.run)?.read_metrics()?;
+    let run = RunFolder::open(&config.run)?;
+    let lines = run.read_metrics()?;
+    let known: BTreeSet<&String> = lines.iter().flat_map(Map::keys).collect();
+    let known: Vec<String> = known.into_iter().cloned().collect();
+    for name in stage.metrics.iter().filter(|name| !known.contains(name)) {
+        let hint = nearest(&known, name);
+        let hint = hint.map_or(String::new(), |nearest| format!("; did you mean '{nearest}'?"));
+        say_aside(format_args!(
+            "{:<12} warning: {} has no metric '{name}'{hint}",
+            stage.name,
+            run.metrics_path().display()
+        ));
+    }
     let words = stage.metrics.iter().map(|name| match ends(&lines, name) {
         None => format!("{name} –"),
         Some((first, None)) => format!("{name} {first:.4}"),

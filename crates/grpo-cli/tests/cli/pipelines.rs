@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use snapbox::str;
 
@@ -23,7 +23,7 @@ name = "grpo"
 command = "train"
 config = "train.toml"
 outputs = ["run/model/manifest.json"]
-metrics = ["reward", "nothing"]
+metrics = ["reward", "rewrd"]
 
 [[summary]]
 command = "report"
@@ -69,8 +69,10 @@ fn stages_run_once_and_are_reused() {
         "{}",
         first.stdout
     );
-    assert!(first.stdout.contains("nothing –") && place.path("report.html").is_file());
+    assert!(first.stdout.contains("rewrd –") && place.path("report.html").is_file());
     assert!(first.stderr.contains("$ grpo train train.toml --plain\n"), "{}", first.stderr);
+    let warned = "warning: run/metrics.jsonl has no metric 'rewrd'; did you mean 'reward'?\n";
+    assert!(first.stderr.contains(warned), "{}", first.stderr);
 
     let weights = place.read("run/model/manifest.json");
     place.write("train.toml", place.read("train.toml").replace("steps = 3", "steps = 4"));
@@ -82,13 +84,6 @@ fn stages_run_once_and_are_reused() {
     let refused = "error: --set seed=7 applies to the last stage, `grpo`, which is finished (run) and would not run again; add --force to run every stage from scratch, or run this stage alone: `grpo train train.toml --run FOLDER --set seed=7`\n";
     assert_eq!(pipeline(&["--set", "seed=7"]).stderr, refused);
 
-    // If an input is newer than its stage, this stage and all later ones run again.
-    let data = fs::File::options().write(true).open(place.path("molecules.smi")).unwrap();
-    data.set_modified(std::time::SystemTime::now() + Duration::from_secs(60)).unwrap();
-    let checked = pipeline(&["--check", "--set", "seed=7"]).stdout;
-    let words = "--set pretrain.epochs=2 --force\ngrpo         grpo train train.toml --set=seed=7 --force\n";
-    assert!(checked.ends_with(words), "{checked}");
-    data.set_modified(std::time::UNIX_EPOCH).unwrap();
     let forced = pipeline(&["--force"]);
     assert_eq!((forced.code, outcomes(&forced)), (Some(0), vec!["done", "done"]));
     assert!(place.path("run.old-1").is_dir() && place.path("prior.old-1").is_dir());
@@ -96,6 +91,71 @@ fn stages_run_once_and_are_reused() {
         &["run", "pipeline.toml", "--set", "run=elsewhere"],
         str!["--set run=… would separate the last stage from the outputs and the summary of the pipeline; change `run` in its configuration"],
     );
+}
+
+/// Files that a run recorded are compared by content, other inputs by time.
+#[test]
+fn a_stage_with_changed_inputs_and_all_later_ones_run_again() {
+    let place = place();
+    let set_time = |file: &str, time: SystemTime| {
+        let file = fs::File::options().write(true).open(place.path(file)).unwrap();
+        file.set_modified(time).unwrap();
+    };
+    let soon = SystemTime::now() + Duration::from_secs(600);
+    let planned = |words: &[&str]| {
+        place.succeed(&[&["run", "pipeline.toml", "--check"], words].concat()).stdout
+    };
+    place.write("notes.txt", "1");
+    let inputs = r#"inputs = ["molecules.smi", "notes.txt"]"#;
+    place.write("pipeline.toml", PIPELINE.replace(r#"inputs = ["molecules.smi"]"#, inputs));
+    place.succeed(&["run", "pipeline.toml"]);
+
+    set_time("molecules.smi", soon);
+    assert_eq!(planned(&[]), "prior        finished, reused\ngrpo         finished, reused\n");
+    set_time("notes.txt", soon);
+    let again = |file: &str, set: &str| {
+        format!(
+            "prior        grpo pretrain pretrain.toml --set pretrain.epochs=2 --force  # again: {file} has changed\ngrpo         grpo train train.toml {set}--force  # again: stage `prior` runs before it\n"
+        )
+    };
+    assert_eq!(planned(&["--set", "seed=7"]), again("notes.txt", "--set=seed=7 "));
+    set_time("notes.txt", SystemTime::UNIX_EPOCH);
+    let molecules = place.read("molecules.smi");
+    place.write("molecules.smi", format!("{molecules}CCCCO\n"));
+    set_time("molecules.smi", SystemTime::UNIX_EPOCH);
+    assert_eq!(planned(&[]), again("molecules.smi", ""));
+    // Only the second stage reads the first one's model.
+    place.write("molecules.smi", molecules);
+    place.write("prior/model/config.json", place.read("prior/model/config.json") + " ");
+    assert_eq!(
+        planned(&[]),
+        "prior        finished, reused\ngrpo         grpo train train.toml --force  # again: prior/model/config.json has changed\n"
+    );
+}
+
+#[test]
+fn a_finished_stage_has_a_valid_configuration_of_its_command() {
+    let place = place();
+    place.succeed(&["run", "pipeline.toml"]);
+    let pretrain = place.read("pretrain.toml");
+    place.write("pretrain.toml", pretrain.replace("epochs", "epoch"));
+    let ended = place.run(&["run", "pipeline.toml"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("unknown key 'pretrain.epoch'"), "{}", ended.stderr);
+    let said = "error: the configuration of stage `prior` is not valid: ";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+
+    place.write("pretrain.toml", pretrain.replace("run = \"prior\"", "run = \"other\""));
+    let train = place.read("train.toml");
+    place.write("train.toml", train.replace("run = \"run\"", "run = \"prior\""));
+    let grpo = PIPELINE.split_once("[[summary]]").unwrap().0.split_once("\n\n").unwrap().1;
+    place.write("pipeline.toml", grpo);
+    place.refuse(
+        &["run", "pipeline.toml"],
+        str!["stage `grpo` cannot use an existing folder; change `run` in train.toml, or add --force to rename the folder and run every stage from scratch: `prior` is a run of `grpo pretrain`; expected a run of `grpo train`"],
+    );
+    let forced = place.succeed(&["run", "pipeline.toml", "--force", "--check"]);
+    assert_eq!(forced.stdout, "grpo         grpo train train.toml --force  # again: --force\n");
 }
 
 #[test]
@@ -211,6 +271,11 @@ fn an_interrupted_stage_resumes() {
     assert_eq!(
         checked.stdout,
         "prior        finished, reused\ngrpo         grpo train --resume=run\n"
+    );
+    let checked = place.succeed(&["run", "pipeline.toml", "--check", "--set", "seed=7"]);
+    assert_eq!(
+        checked.stdout,
+        "prior        finished, reused\ngrpo         grpo train train.toml --set=seed=7 --force  # again: the interrupted run had other values of --set\n"
     );
     let ended = place.succeed(&["run", "pipeline.toml"]);
     assert_eq!(outcomes(&ended), ["reused", "resumed"]);

@@ -83,7 +83,7 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "pretrain", |file: &mut MaskedLmFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        say_checked(configuration);
+        say_checked(configuration, file.start.iter().chain([&file.data.file]));
         return Ok(());
     }
     let device = device::device()?.autodiff();

@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "train-judge", |file: &mut JudgeFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        say_checked(configuration);
+        say_checked(configuration, [&file.infiller, &file.data.file]);
         return Ok(());
     }
     let device = device::device()?.autodiff();

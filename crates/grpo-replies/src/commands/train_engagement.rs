@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "train-engagement", |file: &mut EngagementFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        say_checked(configuration);
+        say_checked(configuration, [&file.data.file]);
         return Ok(());
     }
     let device = device::device()?.autodiff();

@@ -1,0 +1,181 @@
+//! Determines how far a stage has come, from its run folder or its output files.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, ensure};
+use grpo_data::regular_file;
+use grpo_run::{DataFile, EventKind, RunFolder, RunInfo};
+use serde_json::Value;
+
+use crate::run_files::config_of_run;
+
+use super::difference::first_difference;
+use super::file::{Stage, sets};
+use super::plan::Plan;
+
+/// Progress of a stage.
+pub(super) enum Progress {
+    Missing,
+    /// Results are missing, incomplete or outdated, for this reason.
+    Unusable(String),
+    /// Interrupted, can be resumed.
+    Interrupted,
+    Finished,
+}
+
+/// Hashes of files that several stages read.
+#[derive(Default)]
+pub(super) struct Files(HashMap<PathBuf, Option<DataFile>>);
+
+impl Files {
+    /// Returns whether the content of a file differs from the recorded one. A file that no longer
+    /// exists has not changed.
+    fn has_changed(&mut self, recorded: &DataFile) -> bool {
+        let DataFile { role, path, bytes, sha256 } = recorded;
+        let measure = || DataFile::measure(role, path).ok();
+        let now = self.0.entry(path.clone()).or_insert_with(measure);
+        now.as_ref().is_some_and(|now| (now.bytes, &now.sha256) != (*bytes, sha256))
+    }
+}
+
+impl Stage {
+    pub(super) fn progress(&self, files: &mut Files) -> anyhow::Result<Progress> {
+        if !self.has_begun() {
+            return Ok(Progress::Missing);
+        }
+        let Some(config) = &self.config else {
+            let reason = self.incomplete().or(self.changed_input(&[], files)?);
+            return Ok(reason.map_or(Progress::Finished, Progress::Unusable));
+        };
+        let run = RunFolder::open(&config.run).and_then(|run| Ok((run.read_info()?, run)));
+        let Ok((info, run)) = run else {
+            let reason = format!("{} is not a complete run folder", config.run.display());
+            return Ok(Progress::Unusable(reason));
+        };
+        config_of_run(&run, &self.command).with_context(|| {
+            format!(
+                "stage `{}` cannot use an existing folder; change `run` in {}, or add --force to rename the folder and run every stage from scratch",
+                self.name,
+                config.path.display()
+            )
+        })?;
+        if let Some(reason) = self.changed_input(&info.data, files)? {
+            return Ok(Progress::Unusable(reason));
+        }
+        Ok(match (is_finished(&run)?, self.incomplete()) {
+            (true, None) => Progress::Finished,
+            _ if self.has("resume") => Progress::Interrupted,
+            (_, reason) => Progress::Unusable(reason.unwrap_or_else(|| "it did not finish".into())),
+        })
+    }
+
+    /// Returns whether there are results, complete or not.
+    pub(super) fn has_begun(&self) -> bool {
+        match &self.config {
+            Some(config) => has_entries(&config.run),
+            None => self.outputs.iter().any(|path| path.exists()),
+        }
+    }
+
+    /// Returns whether a command without a run folder writes into a folder that is not empty, for
+    /// example because it was interrupted.
+    pub(super) fn has_leftovers(&self) -> bool {
+        let folders = self.outputs.iter().filter_map(|path| path.parent());
+        self.config.is_none() && folders.into_iter().any(has_entries)
+    }
+
+    /// Returns whether the existing run was started with the `--set` options of this stage.
+    pub(super) fn ran_with_set(&self) -> bool {
+        let Some(config) = &self.config else { return false };
+        let info = RunFolder::open(&config.run).and_then(|run| run.read_info());
+        info.is_ok_and(|RunInfo { command, .. }| sets(&command) == config.set)
+    }
+
+    /// Describes the first difference between the stage's configuration and that of the reused run.
+    pub(super) fn edited_since(&self, plan: &Plan) -> anyhow::Result<Option<String>> {
+        let (Plan::Reuse | Plan::Resume(_), Some(config)) = (plan, &self.config) else {
+            return Ok(None);
+        };
+        let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
+        let difference = first_difference(&config.keys, &recorded, "");
+        Ok(difference.map(|difference| {
+            format!(
+                "{} no longer matches {}/config.toml: {difference}",
+                config.path.display(),
+                config.run.display()
+            )
+        }))
+    }
+
+    /// Checks that a successful command has produced the expected results.
+    pub(super) fn check_result(&self) -> anyhow::Result<()> {
+        if let Some(missing) = self.missing_output() {
+            anyhow::bail!(
+                "`grpo {}` succeeded but did not write {}; correct outputs in the pipeline file",
+                self.command,
+                missing.display()
+            );
+        }
+        let failed = self.failed_gate();
+        ensure!(failed.is_none(), "{}", failed.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Describes what the results lack.
+    fn incomplete(&self) -> Option<String> {
+        let missing = |path: &PathBuf| format!("{} is missing", path.display());
+        self.missing_output().map(missing).or_else(|| self.failed_gate())
+    }
+
+    fn missing_output(&self) -> Option<&PathBuf> {
+        self.outputs.iter().find(|path| !path.exists())
+    }
+
+    fn failed_gate(&self) -> Option<String> {
+        let gate = self.gate.as_ref()?;
+        let report = regular_file::read(gate).ok();
+        let report = report.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+        let has_passed = report.and_then(|report| report.get("passed")?.as_bool()) == Some(true);
+        (!has_passed).then(|| format!("{} does not record a passed gate", gate.display()))
+    }
+
+    /// Describes the first input that has changed since the stage ran. Files that a run recorded
+    /// are compared by their content, other inputs by their time.
+    fn changed_input(
+        &self,
+        recorded: &[DataFile],
+        files: &mut Files,
+    ) -> anyhow::Result<Option<String>> {
+        let reason = |path: &Path| format!("{} has changed", path.display());
+        if let Some(file) = recorded.iter().find(|file| files.has_changed(file)) {
+            return Ok(Some(reason(&file.path)));
+        }
+        let is_recorded = |input: &Path| recorded.iter().any(|file| file.path.starts_with(input));
+        let outputs = self.outputs.iter().filter(|path| path.exists());
+        let times = outputs.map(|path| modified(path)).collect::<anyhow::Result<Vec<_>>>()?;
+        let Some(oldest) = times.into_iter().min() else { return Ok(None) };
+        for input in self.inputs.iter().filter(|path| path.exists() && !is_recorded(path)) {
+            if modified(input)? > oldest {
+                return Ok(Some(reason(input)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn modified(path: &Path) -> anyhow::Result<SystemTime> {
+    let modified = path.metadata().and_then(|metadata| metadata.modified());
+    modified.with_context(|| format!("cannot read the modification time of {}", path.display()))
+}
+
+/// Returns whether a run has completed all steps.
+fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
+    let last = run.read_events()?.pop();
+    Ok(last.is_some_and(|last| matches!(last.what, EventKind::Finished { .. })))
+}
+
+fn has_entries(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
