@@ -80,6 +80,9 @@ impl Session {
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
+        if !force {
+            RunFolder::check_unused(&file.run)?;
+        }
         // Performs all checks before creating the run folder.
         let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
         let (grpo, codec) = (begun.training.grpo(), &begun.writer.spec.codec);

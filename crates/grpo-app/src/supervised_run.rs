@@ -79,6 +79,9 @@ impl<F: DeserializeOwned> Request<F> {
         if let Some(folder) = &arguments.run {
             run(&mut file).clone_from(folder);
         }
+        if !force && !arguments.check {
+            RunFolder::check_unused(run(&mut file))?;
+        }
         Ok(Self { file, origin, start: Start { command, force, interrupt, resumed: None } })
     }
 }

@@ -88,7 +88,11 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     };
     drop(phase);
     say_aside(format_args!("valid    {:>8}", counts.valid));
-    say_aside(format_args!("invalid  {:>8}", counts.invalid));
+    let empty = match counts.empty {
+        0 => String::new(),
+        empty => format!(", {empty} of them without a SMILES"),
+    };
+    say_aside(format_args!("invalid  {:>8}{empty}", counts.invalid));
     Ok(())
 }
 
@@ -97,6 +101,8 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
 struct Counts {
     valid: usize,
     invalid: usize,
+    /// Number of invalid rows without a SMILES.
+    empty: usize,
 }
 
 fn describe_all(
@@ -109,7 +115,9 @@ fn describe_all(
     let mut table = csv::Writer::from_writer(output);
     table.write_record(COLUMNS).with_context(failed)?;
     for block in blocks(reader, BLOCK) {
-        let rows: Vec<(bool, [String; 16])> = block?.par_iter().map(row).collect();
+        let block = block?;
+        counts.empty += block.iter().filter(|record| record.smiles.is_empty()).count();
+        let rows: Vec<(bool, [String; 16])> = block.par_iter().map(row).collect();
         for (is_valid, row) in rows {
             match is_valid {
                 true => counts.valid += 1,

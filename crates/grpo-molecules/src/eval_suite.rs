@@ -8,6 +8,8 @@ use grpo_chem::distribution::{Measures, Record, Role, Sets};
 use grpo_data::statistics::{mean, sample_variance};
 use serde_json::Value;
 
+use crate::reader::smiles_of_lines;
+
 /// Metrics of molecules.
 pub(crate) const SUITE: Suite = Suite {
     name: "molecules",
@@ -53,14 +55,13 @@ pub(crate) const SUITE: Suite = Suite {
 
 fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
     options.refuse_text_options()?;
-    let smiles: Vec<&str> = all.texts().collect();
+    let smiles = smiles_of(all);
     let parsed = Record::parse_all(&smiles, Role::Generated);
     let generated: Vec<Record> = parsed.into_iter().flatten().collect();
     let set = |option: &str, path: &Path| -> anyhow::Result<Vec<Record>> {
         let read = Generations::read(path, &Columns::default()).context(option.to_owned())?;
-        let smiles: Vec<&str> = read.texts().collect();
         let records: Vec<Record> =
-            Record::parse_all(&smiles, Role::Reference).into_iter().flatten().collect();
+            Record::parse_all(&smiles_of(&read), Role::Reference).into_iter().flatten().collect();
         anyhow::ensure!(!records.is_empty(), "{option}: {} has no valid molecules", path.display());
         Ok(records)
     };
@@ -81,6 +82,13 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
         measured.per_text.insert("score/mean".to_owned(), scores);
     }
     Ok(measured)
+}
+
+fn smiles_of(all: &Generations) -> Vec<&str> {
+    match all.ending.as_str() {
+        "smi" => smiles_of_lines(all.texts()),
+        _ => all.texts().collect(),
+    }
 }
 
 /// Adds all numbers of an object. Nested ones are named `outer/inner`.

@@ -12,7 +12,8 @@ use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
 pub use options::ReadOptions;
 pub use record::MoleculeRecord;
-use smi_rows::SmiRows;
+pub(crate) use smi_rows::smiles_of_lines;
+use smi_rows::{SmiRows, is_header};
 use std::io::Read;
 use std::path::Path;
 
@@ -119,12 +120,8 @@ impl MoleculeReader {
         }
     }
 
-    /// Returns whether the record is a header. `smiles` is not a valid SMILES, so this never skips
-    /// a molecule.
     fn is_smi_header(&self, record: &MoleculeRecord) -> bool {
-        matches!(self.rows, Rows::Smi(_))
-            && record.line == 1
-            && record.smiles.eq_ignore_ascii_case("smiles")
+        matches!(self.rows, Rows::Smi(_)) && record.line == 1 && is_header(&record.smiles)
     }
 }
 

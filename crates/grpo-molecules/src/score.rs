@@ -87,14 +87,49 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
             .with_context(|| format!("cannot write {}", file.path().display()))?;
         file.finish()?;
     }
-    let _phase = Phase::begin(format!("scoring {}", arguments.file.display()));
-    match output {
+    let phase = Phase::begin(format!("scoring {}", arguments.file.display()));
+    let scored = match output {
         Some(mut file) => {
             let place = file.path().display().to_string();
-            score_all(&*reward, reader, &mut file, &place)?;
-            file.finish()
+            let scored = score_all(&*reward, reader, &mut file, &place)?;
+            if scored.rows > 0 {
+                file.finish()?;
+            }
+            scored
         }
-        None => score_all(&*reward, reader, data_output(), "standard output"),
+        None => score_all(&*reward, reader, data_output(), "standard output")?,
+    };
+    drop(phase);
+    scored.summarize()
+}
+
+/// What is said about all rows of the table.
+#[derive(Default)]
+struct Scored {
+    /// Number of rows with a score.
+    rows: u64,
+    /// Number of rows without a SMILES.
+    empty: u64,
+    /// Sum of all scores.
+    sum: f64,
+    /// Why the first row has no score, or a score of 0.
+    first_reason: Option<String>,
+}
+
+impl Scored {
+    fn summarize(&self) -> anyhow::Result<()> {
+        let &Self { rows, empty, sum, ref first_reason } = self;
+        say_aside(format_args!("scored       {rows:>8}"));
+        if empty > 0 {
+            say_aside(format_args!("empty        {empty:>8}, counted as invalid"));
+        }
+        anyhow::ensure!(
+            rows > 0,
+            "no molecule has a score; first reason: {}",
+            visible(first_reason.as_deref().unwrap_or_default())
+        );
+        say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));
+        Ok(())
     }
 }
 
@@ -103,7 +138,7 @@ fn score_all(
     reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     output: impl Write,
     place: &str,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Scored> {
     let failed = || format!("cannot write scores to {place}");
     let mut table = csv::Writer::from_writer(output);
     let parts = reward.parts();
@@ -112,7 +147,7 @@ fn score_all(
     let columns = own[..2].iter().map(|name| (*name).to_owned()).chain(columns);
     let columns = columns.chain(own[2..].iter().map(|name| (*name).to_owned()));
     table.write_record(columns).with_context(failed)?;
-    let (mut rows, mut sum, mut first_reason) = (0u64, 0.0, None);
+    let mut scored = Scored::default();
     for block in blocks(reader, BLOCK) {
         let block = block?;
         let inputs: Vec<RewardInput> =
@@ -125,23 +160,17 @@ fn score_all(
             row.extend(parts.iter().map(|part| value(outcome.part(part))));
             let reason = reason(&record.smiles, outcome);
             row.push(as_text(&visible(&reason)));
-            first_reason.get_or_insert(reason);
+            scored.first_reason.get_or_insert(reason);
             row.push(as_text(&visible(name)));
             table.write_record(row).with_context(failed)?;
             if let Some(total) = outcome.total() {
-                (rows, sum) = (rows + 1, sum + total);
+                (scored.rows, scored.sum) = (scored.rows + 1, scored.sum + total);
             }
+            scored.empty += u64::from(record.smiles.is_empty());
         }
     }
     table.flush().with_context(failed)?;
-    say_aside(format_args!("scored       {rows:>8}"));
-    anyhow::ensure!(
-        rows > 0,
-        "no molecule has a score; first reason: {}",
-        visible(&first_reason.unwrap_or_default())
-    );
-    say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));
-    Ok(())
+    Ok(scored)
 }
 
 /// Returns why a molecule has no score or a score of 0.

@@ -47,6 +47,17 @@ pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
 }
 
 impl RunFolder {
+    /// Checks that a new run can use this path: that it does not exist or is an empty folder.
+    ///
+    /// # Errors
+    /// Returns an error if the path is in use or cannot be read.
+    pub fn check_unused(path: &Path) -> Result<(), RunError> {
+        match is_taken(path)? {
+            true => Err(RunError::RunExists { path: path.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
     /// Creates the folder of a new run, including missing parent folders. The folder may already
     /// exist if it is empty.
     ///
@@ -62,10 +73,10 @@ impl RunFolder {
         config: &str,
         info: &RunInfo,
     ) -> Result<(Self, Option<PathBuf>), RunError> {
-        let taken = is_taken(path)?;
-        if taken && existing == Existing::Refuse {
-            return Err(RunError::RunExists { path: path.to_owned() });
+        if existing == Existing::Refuse {
+            Self::check_unused(path)?;
         }
+        let taken = is_taken(path)?;
         // Lock the existing run so that no process writes to it during the rename.
         let _lock = if taken { Some(Self::open(path)?.lock()?) } else { None };
         let aside = if taken { Some(move_aside(path)?) } else { None };

@@ -157,17 +157,11 @@ pub(super) fn read_objects(
 }
 
 pub(super) fn read_lines(path: &Path, mut add: impl FnMut(&str)) -> anyhow::Result<()> {
-    let (origin, ending) = FileOrigin::new(path);
+    let (origin, _) = FileOrigin::new(path);
     let mut lines = LineReader::new(origin.decoded(open_file(path)?), LONGEST_LINE);
     while let Some((line, bytes)) = lines.next_line(&origin)? {
-        let text = origin.text(bytes, line)?.trim_end_matches(['\n', '\r']);
-        // A SMILES ends at the first blank and can be followed by a name.
-        let text = match ending.as_str() {
-            "smi" => text.split([' ', '\t']).next().unwrap_or_default(),
-            _ => text,
-        };
-        // A sampled molecule can be empty, and is invalid then.
-        add(text);
+        // An empty line is a text, because a sampled text can be empty.
+        add(origin.text(bytes, line)?.trim_end_matches(['\n', '\r']));
     }
     Ok(())
 }

@@ -4,9 +4,12 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::ensure;
+use grpo_run::RunFolder;
 
 use crate::output::command_line;
+use crate::run_files::config_of_run;
 
+use super::difference::first_difference;
 use super::file::{Pipeline, Stage, set_options};
 use super::progress::{Files, Progress};
 
@@ -125,5 +128,21 @@ impl Stage {
             self.command,
             self.config.as_ref().map_or(String::new(), |config| config.path.display().to_string())
         )
+    }
+
+    /// Describes the first difference between the stage's configuration and that of the reused run.
+    pub(super) fn edited_since(&self, plan: &Plan) -> anyhow::Result<Option<String>> {
+        let (Plan::Reuse | Plan::Resume(_), Some(config)) = (plan, &self.config) else {
+            return Ok(None);
+        };
+        let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
+        let difference = first_difference(&config.keys, &recorded, "");
+        Ok(difference.map(|difference| {
+            format!(
+                "{} no longer matches {}/config.toml: {difference}",
+                config.path.display(),
+                config.run.display()
+            )
+        }))
     }
 }

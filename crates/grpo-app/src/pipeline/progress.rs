@@ -11,9 +11,7 @@ use serde_json::Value;
 
 use crate::run_files::config_of_run;
 
-use super::difference::first_difference;
 use super::file::{Stage, sets};
-use super::plan::Plan;
 
 /// Progress of a stage.
 pub(super) enum Progress {
@@ -91,22 +89,6 @@ impl Stage {
         let Some(config) = &self.config else { return false };
         let info = RunFolder::open(&config.run).and_then(|run| run.read_info());
         info.is_ok_and(|RunInfo { command, .. }| sets(&command) == config.set)
-    }
-
-    /// Describes the first difference between the stage's configuration and that of the reused run.
-    pub(super) fn edited_since(&self, plan: &Plan) -> anyhow::Result<Option<String>> {
-        let (Plan::Reuse | Plan::Resume(_), Some(config)) = (plan, &self.config) else {
-            return Ok(None);
-        };
-        let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
-        let difference = first_difference(&config.keys, &recorded, "");
-        Ok(difference.map(|difference| {
-            format!(
-                "{} no longer matches {}/config.toml: {difference}",
-                config.path.display(),
-                config.run.display()
-            )
-        }))
     }
 
     /// Checks that a successful command has produced the expected results.

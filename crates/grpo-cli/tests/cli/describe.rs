@@ -22,7 +22,11 @@ fn describe(name: &str, content: &[u8]) -> Vec<String> {
     let rows: Vec<String> = lines.collect();
     let valid = rows.iter().filter(|row| row.contains(",1,")).count();
     let invalid = rows.len() - valid;
-    assert_eq!(ended.stderr, format!("valid    {valid:>8}\ninvalid  {invalid:>8}\n"));
+    let empty = match rows.iter().filter(|row| row.starts_with(',')).count() {
+        0 => String::new(),
+        empty => format!(", {empty} of them without a SMILES"),
+    };
+    assert_eq!(ended.stderr, format!("valid    {valid:>8}\ninvalid  {invalid:>8}{empty}\n"));
     rows
 }
 

@@ -89,7 +89,8 @@ fn gates_decide_the_exit_code() {
 #[test]
 fn molecules_are_measured() {
     let place = Place::new();
-    place.write("a.smi", "CCO\nc1ccccc1CC(=O)NC\nC1CC\nCCO\n");
+    // A header is not a molecule, and names are not parts of SMILES.
+    place.write("a.smi", "SMILES name\nCCO ethanol\nc1ccccc1CC(=O)NC\tamide\nC1CC\nCCO\n");
     place.write("r.csv", "SMILES,Score\nCCN,0.5\nCCCO,0.25\n");
     place.succeed(&[
         "eval",

@@ -103,8 +103,11 @@ fn scores_of_a_python_function() {
         "def reward(completion):\n    return None if completion == 'N' else 0.5\n",
     );
     place.write("reward.toml", "[reward]\ntype = \"python\"\nfile = \"own.py\"\n");
-    place.write("a.smi", "CCO\nC(\nN\n");
+    place.write("a.smi", "CCO\nC(\nN\n\n");
     let ended = place.succeed(&["score", "reward.toml", "a.smi"]);
+    let summary =
+        "scored              3\nempty               1, counted as invalid\nmean score     0.1667\n";
+    assert!(ended.stderr.ends_with(summary), "{}", ended.stderr);
     let rows: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(rows[0], "smiles,score,valid,reason,name");
     assert_eq!(rows[1], "CCO,0.500000,1.000000,,");

@@ -185,6 +185,9 @@ fn a_run_folder_that_exists_is_kept() {
     assert!(ended.stdout.contains("no comparison: eval.samples = 0"), "{}", ended.stdout);
     let expected = "run folder `run` already exists; use another folder with `--run FOLDER`, or add `--force` to rename the old one";
     place.refuse(&arguments, expected);
+    // Before the model and the data are read.
+    let missing = ["--set", "model=nowhere"];
+    place.refuse(&[&arguments[..], &missing].concat(), expected);
     let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
     assert!(ended.stdout.starts_with("the previous run is now ./run.old-1\n"), "{}", ended.stdout);
     assert_eq!(metrics(&place, "run.old-1"), metrics(&place, "run"));

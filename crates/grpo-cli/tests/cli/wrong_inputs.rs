@@ -12,8 +12,10 @@ fn csv_that_is_ambiguous_is_refused() {
     place.write("twice.csv", "smiles,Smiles\nC,N\n");
     place.refuse(
         &["describe", "twice.csv"],
-        str!["`twice.csv` has a duplicate column `smiles`; rename or remove one"],
+        str!["`twice.csv` has 2 columns with the same name (`smiles`, `Smiles`); rename or remove all but one"],
     );
+    let chosen = place.succeed(&["describe", "twice.csv", "--smiles-column", "Smiles"]).stdout;
+    assert!(chosen.contains("\nN,1,N,"), "{chosen}");
     place.write("open.csv", "smiles,name\nC,methane\nN,\"ammonia\nO,water\n");
     let ended = place.run(&["describe", "open.csv", "-o", "out.csv"]);
     let expected = "line 3 of `open.csv` has an unterminated quoted field; close it, and escape quotes inside it by doubling them";

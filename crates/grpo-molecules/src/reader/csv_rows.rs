@@ -54,7 +54,10 @@ impl CsvRows {
             .iter()
             .map(|cell| origin.text(cell, line).map(|name| name.trim().to_owned()))
             .collect::<Result<Vec<String>, _>>()?;
-        let find = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
+        let find = |wanted: &str| {
+            let exact = names.iter().position(|name| name == wanted);
+            exact.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(wanted)))
+        };
         let wanted = match options.smiles_column.as_deref() {
             Some(name) => vec![name.trim()],
             None => SMILES_COLUMNS.to_vec(),
@@ -81,12 +84,19 @@ impl CsvRows {
         }
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
         for column in [smiles, name, split].into_iter().flatten() {
-            let same = names.iter().filter(|other| other.eq_ignore_ascii_case(&names[column]));
-            if same.count() > 1 {
+            let chosen = &names[column];
+            // A column that was named exactly is distinct from one in another case.
+            let is_exact = options.smiles_column.as_ref() == Some(chosen);
+            let is_same = |other: &&String| {
+                *other == chosen || !is_exact && other.eq_ignore_ascii_case(chosen)
+            };
+            let same: Vec<String> = names.iter().filter(is_same).cloned().collect();
+            if same.len() > 1 {
                 return Err(DataError::Invalid(format!(
-                    "`{}` has a duplicate column `{}`; rename or remove one",
+                    "`{}` has {} columns with the same name ({}); rename or remove all but one",
                     origin.path.display(),
-                    names[column]
+                    same.len(),
+                    Names(same)
                 )));
             }
         }

@@ -16,8 +16,7 @@ impl SmiRows {
         origin: &FileOrigin,
     ) -> Result<Option<MoleculeRecord>, DataError> {
         let Some((line, bytes)) = self.0.next_line(origin)? else { return Ok(None) };
-        let text = origin.text(bytes, line)?.trim();
-        let (smiles, name) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+        let (smiles, name) = smiles_and_name(origin.text(bytes, line)?);
         Ok(Some(MoleculeRecord {
             line,
             smiles: smiles.to_owned(),
@@ -26,4 +25,22 @@ impl SmiRows {
             conditions: Default::default(),
         }))
     }
+}
+
+/// Splits a line at the first space or tab.
+fn smiles_and_name(line: &str) -> (&str, &str) {
+    let line = line.trim();
+    line.split_once([' ', '\t']).unwrap_or((line, ""))
+}
+
+/// Returns whether a line with this SMILES is a header, if it is the first line. `smiles` is not a
+/// valid SMILES, so this never skips a molecule.
+pub(super) fn is_header(smiles: &str) -> bool {
+    smiles.eq_ignore_ascii_case("smiles")
+}
+
+/// Returns the SMILES of all lines of a `.smi` file except a header.
+pub(crate) fn smiles_of_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let smiles = lines.map(|line| smiles_and_name(line).0).enumerate();
+    smiles.filter(|(line, smiles)| *line > 0 || !is_header(smiles)).map(|(_, of)| of).collect()
 }
