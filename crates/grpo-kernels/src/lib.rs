@@ -31,6 +31,7 @@ mod draw;
 mod four_bits;
 mod gather_rows;
 mod host;
+mod kept_rows;
 mod kv_pages;
 mod linear;
 mod matmul;
@@ -73,6 +74,7 @@ pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
 pub use gpu::{LogitTile, RunningScores, logit_gradients, product};
 pub use host::{computes_in, is_cpu, on_host};
+pub use kept_rows::{KeptRows, known_bf16_linear, known_linear};
 pub use kv_pages::{KvPages, PAGE, PagePlan};
 pub use linear::{bf16_linear, linear};
 pub use matmul::matmul;

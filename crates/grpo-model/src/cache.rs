@@ -3,14 +3,14 @@
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{Heads, KvPages, PAGE, PagePlan};
 
-use crate::TokenBatch;
+use crate::{Recorder, TokenBatch};
 
 /// Keys and values of growing sequences, for every layer.
 ///
 /// The cache allocates memory in pages and writes them in place. A forked sequence shares the full
 /// pages of its parent, and the pages of closed sequences are reused. Memory use therefore depends
 /// on the largest number of tokens cached at once, not on the length of the run.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct KvCache {
     layers: Vec<KvPages>,
     sequences: Vec<Option<Cached>>,
@@ -21,6 +21,8 @@ pub struct KvCache {
     free: Vec<u32>,
     /// Pages that the next pass copies, source and target.
     copies: Vec<[u32; 2]>,
+    /// Records the outputs of linear layers, if they are kept.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// A handle to a sequence in a [`KvCache`].
@@ -34,12 +36,32 @@ struct Cached {
     length: usize,
     /// Number of prefix vectors. They have no position.
     prefix: usize,
+    /// Row of each token in the recorder, if there is one.
+    recorded: Vec<u32>,
 }
 
 impl KvCache {
     /// Creates an empty cache.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates an empty cache. Passes that extend it record the outputs of linear layers.
+    pub fn recording(recorder: Option<Recorder>) -> Self {
+        Self { recorder, ..Self::default() }
+    }
+
+    /// Records that a sequence, whose ids begin with those that are cached, will be needed in training.
+    pub fn keep(&mut self, slot: CacheSlot, ids: &[u32]) {
+        let rows = self.sequence(slot).recorded.clone();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.keep(&ids[..rows.len()], rows);
+        }
+    }
+
+    /// Returns the recorder.
+    pub fn into_recorder(self) -> Option<Recorder> {
+        self.recorder
     }
 
     /// Opens an empty sequence.
@@ -102,6 +124,7 @@ impl KvCache {
             !tokens.has_continuations(),
             "cached sequences are forked, not continued in a batch"
         );
+        self.note_rows(tokens, slots, prefixes);
         let mut plan = PagePlan::new();
         self.copies.drain(..).for_each(|[from, to]| plan.copy(from, to));
         for ((&slot, length), &prefix) in slots.iter().zip(tokens.lengths()).zip(prefixes) {
@@ -119,6 +142,20 @@ impl KvCache {
         }
         self.grow_layers();
         plan
+    }
+
+    /// Notes the rows of a pass in the recorder.
+    fn note_rows(&mut self, tokens: &TokenBatch, slots: &[CacheSlot], prefixes: &[usize]) {
+        if prefixes.iter().any(|prefix| *prefix > 0) {
+            // The vectors of conditions have rows too, which training would have to find.
+            self.recorder = None;
+        }
+        let Some(recorder) = &self.recorder else { return };
+        let first = recorder.rows();
+        for (sequence, &slot) in slots.iter().enumerate() {
+            let rows = tokens.rows(sequence).map(|row| (first + row) as u32);
+            self.sequences[slot.0].as_mut().expect("the slot is open").recorded.extend(rows);
+        }
     }
 
     /// Allocates the layers on first use, and grows them to the current number of pages.

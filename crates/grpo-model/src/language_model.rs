@@ -9,8 +9,8 @@ use grpo_logprob::Head;
 
 use crate::precision::parameter_count;
 use crate::{
-    CacheSlot, Dropout, KvCache, ProductPrecision, TokenBatch, WeightPrecision, WeightsDigest,
-    parameters, weights_digest,
+    CacheSlot, Dropout, KnownActivations, KvCache, ProductPrecision, TokenBatch, WeightPrecision,
+    WeightsDigest, parameters, weights_digest,
 };
 
 /// A transformer that predicts tokens: the next token in causal families, and the token at a masked
@@ -24,6 +24,14 @@ pub trait LanguageModel: Module + Sync + 'static {
     /// Conditions that precede a sequence are visible to all its tokens but have no row in the
     /// result, `[tokens, width]`.
     fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2>;
+
+    /// Like [`LanguageModel::hidden`] without dropout, but takes activations from `known`, which must
+    /// have been recorded with the same weights for the same tokens. The default implementation
+    /// computes them.
+    fn hidden_from(&self, known: &KnownActivations, tokens: &TokenBatch) -> Tensor<2> {
+        let _ = known;
+        self.hidden(tokens, &mut Dropout::off())
+    }
 
     /// Like [`LanguageModel::hidden`] without dropout, but reads and extends the cached sequences
     /// in `slots`. On the CPU, the result for a sequence does not depend on the rest of the batch,

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
 use grpo_kernels::{
-    PackedWeight, batch_invariant_linear, bf16_linear, gather_rows, layer_norm, linear, rms_norm,
-    unpacked_shape,
+    PackedWeight, batch_invariant_linear, bf16_linear, gather_rows, known_bf16_linear,
+    known_linear, layer_norm, linear, rms_norm, unpacked_shape,
 };
 use grpo_logprob::Head;
 
 use crate::description::NormKind;
 use crate::parameters::Parameters;
-use crate::pass::Pass;
+use crate::pass::{Outputs, Pass};
 use crate::precision::{dense, operand};
 use crate::{ModelError, ProductPrecision};
 
@@ -81,10 +81,33 @@ impl Linear {
                 false => pair.forward(dropped),
             }
         });
-        let y = self.product_of_rows(x, pass.context.is_cached());
+        let y = self.output(x, pass);
         match added {
             Some(added) => y + added,
             None => y,
+        }
+    }
+
+    /// Computes `[n, in]` → `[n, out]` without the adapter, unless the result is known.
+    fn output(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
+        match &mut pass.outputs {
+            Outputs::Computed => self.product_of_rows(x, pass.context.is_cached()),
+            Outputs::Recorded(recorder) => {
+                let y = self.product_of_rows(x, true);
+                recorder.record(self.number, self.shape()[0], &y);
+                y
+            }
+            Outputs::Known(known) => match known.output(self.number, &x.device().inner()) {
+                Some(y) => {
+                    let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
+                    let weight = operand(self.weight.val(), &x);
+                    match self.products {
+                        ProductPrecision::F32 => known_linear(y, x, weight, bias),
+                        ProductPrecision::Bf16 => known_bf16_linear(y, x, weight, bias),
+                    }
+                }
+                None => self.product(x),
+            },
         }
     }
 

@@ -7,6 +7,7 @@ use grpo_kernels::{Packing, PagePlan};
 
 use crate::Dropout;
 use crate::lora::Adapter;
+use crate::rollout_activations::{KnownActivations, Recorder};
 use crate::rotary::Rotary;
 
 /// State of a single forward pass.
@@ -18,16 +19,26 @@ pub(crate) struct Pass<'a> {
     /// Collects the attention weights of each block, `[1, heads, queries, keys]`, if they are asked
     /// for.
     pub(crate) attention: Option<Vec<Tensor<4>>>,
+    pub(crate) outputs: Outputs,
+}
+
+/// Where the outputs of the linear layers come from.
+pub(crate) enum Outputs {
+    Computed,
+    /// They are computed and recorded.
+    Recorded(Recorder),
+    /// Another pass has computed them, apart from those of layers that were not kept.
+    Known(KnownActivations),
 }
 
 impl<'a> Pass<'a> {
-    /// Creates the state of a pass that does not collect attention weights.
+    /// Creates the state of a pass that computes everything and does not collect attention weights.
     pub(crate) fn new(
         context: PassContext,
         adapter: Option<&'a Adapter>,
         dropout: &'a mut Dropout,
     ) -> Self {
-        Self { context, adapter, dropout, attention: None }
+        Self { context, adapter, dropout, attention: None, outputs: Outputs::Computed }
     }
 }
 

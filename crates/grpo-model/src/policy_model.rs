@@ -9,14 +9,19 @@ use grpo_logprob::Head;
 use crate::language_model::{Forward, LanguageModel};
 use crate::precision::parameter_count;
 use crate::{
-    Adapted, CacheSlot, Dropout, KvCache, Policy, ProductPrecision, TokenBatch, WeightPrecision,
-    WeightsDigest, checkpointing, weights_digest,
+    Adapted, CacheSlot, Dropout, KnownActivations, KvCache, Policy, ProductPrecision, TokenBatch,
+    WeightPrecision, WeightsDigest, checkpointing, weights_digest,
 };
 
 impl LanguageModel for Policy {
     fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
         let (model, adapter) = self.parts();
         model.run(tokens, None, adapter, dropout, &self.device())
+    }
+
+    fn hidden_from(&self, known: &KnownActivations, tokens: &TokenBatch) -> Tensor<2> {
+        let (model, adapter) = self.parts();
+        model.run_from(known, tokens, adapter, &self.device())
     }
 
     fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2> {

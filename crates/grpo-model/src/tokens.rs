@@ -78,6 +78,11 @@ impl TokenBatch {
         self.sequences[index].rows.clone()
     }
 
+    /// Returns the ID in a row.
+    pub(crate) fn id(&self, row: usize) -> u32 {
+        self.ids[row] as u32
+    }
+
     /// Returns the length of each sequence in tokens.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.sequences.iter().map(|sequence| sequence.rows.len())

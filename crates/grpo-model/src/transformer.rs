@@ -1,10 +1,11 @@
 //! The transformer shared by all model families.
 
+mod language_model;
+
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor};
-use grpo_data::Prefix;
 use grpo_kernels::{Packing, gather_rows, indices};
 use grpo_logprob::Head;
 
@@ -15,13 +16,13 @@ use crate::layers::{Embedding, Linear, Norm};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
 use crate::parameters::Parameters;
-use crate::pass::{Pass, PassContext, Visibility};
+use crate::pass::{Outputs, Pass, PassContext, Visibility};
 use crate::precision::dense;
 use crate::rotary::Rotary;
 use crate::score_head::ScoreHead;
 use crate::{
-    CacheSlot, Dropout, KvCache, LanguageModel, ModelConfig, ModelError, ProductPrecision,
-    TokenBatch, WeightPrecision,
+    CacheSlot, Dropout, KnownActivations, KvCache, LanguageModel, ModelConfig, ModelError,
+    TokenBatch,
 };
 
 /// A transformer, consisting of embeddings, blocks, a norm and an output layer.
@@ -158,9 +159,35 @@ impl Transformer {
     ) -> Tensor<2> {
         let (mut x, context) = self.begin(tokens, cache.as_mut(), dropout, device);
         let mut pass = Pass::new(context, adapter, dropout);
+        if let Some(recorder) = cache.as_mut().and_then(|(cache, _)| cache.recorder.take()) {
+            pass.outputs = Outputs::Recorded(recorder);
+        }
         for (layer, block) in self.blocks.iter().enumerate() {
             let cache = cache.as_mut().map(|(cache, _)| (&mut **cache, layer));
             x = block.forward(x, cache, &mut pass);
+        }
+        if let (Some((cache, _)), Outputs::Recorded(mut recorder)) = (cache, pass.outputs) {
+            recorder.pass_done(tokens.tokens());
+            cache.recorder = Some(recorder);
+        }
+        self.end(x, &pass.context)
+    }
+
+    /// Same as [`Self::run`] without a KV cache and dropout. Outputs of linear layers are taken from
+    /// `known`.
+    pub(crate) fn run_from(
+        &self,
+        known: &KnownActivations,
+        tokens: &TokenBatch,
+        adapter: Option<&Adapter>,
+        device: &Device,
+    ) -> Tensor<2> {
+        let mut dropout = Dropout::off();
+        let (mut x, context) = self.begin(tokens, None, &mut dropout, device);
+        let mut pass = Pass::new(context, adapter, &mut dropout);
+        pass.outputs = Outputs::Known(known.clone());
+        for block in &self.blocks {
+            x = block.forward(x, None, &mut pass);
         }
         self.end(x, &pass.context)
     }
@@ -371,72 +398,5 @@ impl Transformer {
             linear.weight = Param::from_tensor(sum);
         }
         merged
-    }
-}
-
-impl LanguageModel for Transformer {
-    fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
-        self.run(tokens, None, None, dropout, &self.device())
-    }
-
-    fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2> {
-        let cache = Some((cache, slots));
-        self.run(tokens, cache, None, &mut Dropout::off(), &self.device())
-    }
-
-    fn head(&self) -> Head {
-        self.head_on(&self.device())
-    }
-
-    fn with_weights_in(mut self, precision: WeightPrecision) -> Self {
-        if precision == WeightPrecision::F32 {
-            return self;
-        }
-        for linear in self.blocks.iter_mut().flat_map(Block::linears_mut) {
-            linear.weight = Param::from_tensor(precision.hold(dense(linear.weight.val())));
-        }
-        self
-    }
-
-    /// Affects the linear layers of the blocks. Embeddings and the output layer stay in f32.
-    fn with_product_precision(mut self, precision: ProductPrecision) -> Self {
-        let linears = self.blocks.iter_mut().flat_map(Block::linears_mut);
-        linears.for_each(|linear| linear.set_product_precision(precision));
-        self
-    }
-
-    /// Packs weights for products in bf16, which would otherwise be packed for each token.
-    fn for_sampling(mut self) -> Self {
-        let linears = self.blocks.iter_mut().flat_map(Block::linears_mut);
-        linears.filter(|linear| !linear.has_f32_products()).for_each(Linear::pack);
-        self
-    }
-
-    fn prepared(mut self) -> Self {
-        let of_blocks = self.blocks.iter_mut().flat_map(Block::linears_mut);
-        of_blocks.chain(&mut self.head).for_each(Linear::pack);
-        if self.description.head == HeadKind::Tied {
-            self.token_embedding.pack_head();
-        }
-        self
-    }
-
-    fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        match &self.head {
-            Some(head) => head.product_of_rows(hidden, true),
-            None => self.token_embedding.invariant_logits(hidden),
-        }
-    }
-
-    fn vocabulary_size(&self) -> usize {
-        self.description.vocabulary
-    }
-
-    fn context_length(&self) -> usize {
-        self.description.context
-    }
-
-    fn check_prefix(&self, prefix: &Prefix) -> Result<(), String> {
-        self.description.conditions.check(prefix, self.description.vocabulary)
     }
 }

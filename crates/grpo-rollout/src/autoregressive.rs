@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_logprob::SamplingDistribution;
-use grpo_model::LanguageModel;
+use grpo_model::{LanguageModel, RolloutActivations};
 
 use crate::{Decode, RolloutError, StopRule, StopStrings};
 
@@ -59,6 +59,7 @@ pub struct Autoregressive {
     settings: RolloutSettings,
     stop: Option<Arc<dyn StopRule>>,
     interrupt: Arc<AtomicBool>,
+    activations: Option<RolloutActivations>,
 }
 
 impl Autoregressive {
@@ -92,7 +93,7 @@ impl Autoregressive {
             return Err(RolloutError::Vocabulary { found, vocabulary });
         }
         settings.fits(longest_prompt, model.context_length())?;
-        Ok(Self { settings, stop: None, interrupt: Arc::default() })
+        Ok(Self { settings, stop: None, interrupt: Arc::default(), activations: None })
     }
 
     /// Adds a rule that ends completions, in addition to end ids and the length limit.
@@ -111,6 +112,14 @@ impl Autoregressive {
             Some(rule) => self.stopping(rule),
             None => self,
         })
+    }
+
+    pub(crate) fn with_activations(self, activations: RolloutActivations) -> Self {
+        Self { activations: Some(activations), ..self }
+    }
+
+    pub(crate) fn activations(&self) -> Option<&RolloutActivations> {
+        self.activations.as_ref()
     }
 
     pub(crate) fn with_interrupt(self, interrupt: Arc<AtomicBool>) -> Self {

@@ -6,6 +6,7 @@
 //! each row in a pass is computed independently of the others.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +14,9 @@ use burn::tensor::Tensor;
 use grpo_data::{Completion, Prompt};
 use grpo_kernels::{awake, beside, gather_rows, indices};
 use grpo_logprob::{draw, draw_rows};
-use grpo_model::{CacheSlot, KvCache, LanguageModel, Prepared, TokenBatch};
+use grpo_model::{
+    CacheSlot, KvCache, LanguageModel, Prepared, Recorder, RolloutActivations, TokenBatch,
+};
 use rayon::prelude::*;
 
 use crate::row::Row;
@@ -31,6 +34,8 @@ pub(crate) struct Task<'a, M> {
     key: StepKey,
     /// Groups whose prompts have not been prefilled yet.
     waiting: Mutex<VecDeque<Group>>,
+    /// Where activations are kept for training, if they are.
+    activations: Option<&'a RolloutActivations>,
 }
 
 /// Processes a [`Task`]. A task can be shared by multiple engines, each of which has its own cache.
@@ -47,6 +52,9 @@ struct Engine<'a, M> {
 
 /// Prompt index and sample index.
 type Place = (usize, u32);
+
+/// What an engine has sampled and recorded.
+type Sampled = (Vec<(Place, Completion)>, Option<Recorder>);
 
 struct Group {
     prompt: usize,
@@ -84,40 +92,57 @@ impl<'a, M: LanguageModel> Task<'a, M> {
                 None => waiting.push_back(Group { prompt, samples: [sample].into() }),
             }
         }
-        Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
+        Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting), activations: None }
+    }
+
+    /// Keeps the activations.
+    pub(crate) fn keeping(self, activations: Option<&'a RolloutActivations>) -> Self {
+        Self { activations, ..self }
     }
 
     /// Samples all completions and returns them ordered by prompt and sample. One engine is created
     /// for each entry in `capacities`.
     pub(crate) fn run(&self, capacities: &[usize]) -> Result<Vec<Completion>, RolloutError> {
-        let mut sampled = match *capacities {
-            [capacity] => awake(|| Engine::new(self, capacity).run())?,
+        let recorders = self.activations.map(|kept| kept.begin(capacities.len()));
+        let recorders = recorders.into_iter().flatten().map(Some).chain(iter::repeat_with(|| None));
+        let engines: Vec<Engine<'_, M>> = capacities
+            .iter()
+            .zip(recorders)
+            .map(|(&capacity, recorder)| Engine::new(self, capacity, recorder))
+            .collect();
+        let others = engines.len() - 1;
+        let ended = match others {
+            0 => engines.into_iter().map(|engine| awake(|| engine.run())).collect(),
             _ => {
-                let others = capacities.len() - 1;
-                let engine =
-                    |&capacity: &usize| beside(others, || Engine::new(self, capacity).run());
-                let engines = capacities.par_iter().with_max_len(1);
-                engines.map(engine).collect::<Result<Vec<_>, _>>()?.concat()
+                let engines = engines.into_par_iter().with_max_len(1);
+                engines
+                    .map(|engine| beside(others, || engine.run()))
+                    .collect::<Result<Vec<Sampled>, _>>()
             }
         };
+        let (sampled, recorders): (Vec<_>, Vec<_>) = ended?.into_iter().unzip();
+        if let Some(activations) = self.activations {
+            activations.finish(recorders.into_iter().flatten().collect(), self.key.policy_version);
+        }
+        let mut sampled = sampled.concat();
         sampled.sort_by_key(|(place, _)| *place);
         Ok(sampled.into_iter().map(|(_, completion)| completion).collect())
     }
 }
 
 impl<'a, M: LanguageModel> Engine<'a, M> {
-    fn new(task: &'a Task<'a, M>, capacity: usize) -> Self {
+    fn new(task: &'a Task<'a, M>, capacity: usize, recorder: Option<Recorder>) -> Self {
         Self {
             task,
             capacity,
-            cache: KvCache::new(),
+            cache: KvCache::recording(recorder),
             ready: VecDeque::new(),
             running: Vec::new(),
             finished: Vec::new(),
         }
     }
 
-    fn run(mut self) -> Result<Vec<(Place, Completion)>, RolloutError> {
+    fn run(mut self) -> Result<Sampled, RolloutError> {
         loop {
             self.task.rollout.refuse_interrupt()?;
             self.begin_completions()?;
@@ -125,7 +150,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
             if !self.running.is_empty() || !prompts.is_empty() {
                 self.pass(prompts)?;
             } else if self.ready.is_empty() {
-                return Ok(self.finished);
+                return Ok((self.finished, self.cache.into_recorder()));
             }
         }
     }
@@ -246,8 +271,10 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
             self.running.drain(..).partition(|running| running.row.is_finished());
         self.running = running;
         for Running { place, row, slot } in finished {
+            let completion = row.completion(self.task.key, self.task.rollout);
+            self.cache.keep(slot, completion.ids());
             self.cache.close(slot);
-            self.finished.push((place, row.completion(self.task.key, self.task.rollout)));
+            self.finished.push((place, completion));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
-use grpo_model::Frozen;
+use grpo_model::{Frozen, RolloutActivations};
 
 use crate::{Decode, RolloutError};
 
@@ -60,6 +60,13 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
     /// Returns a copy of the engine that stops with [`RolloutError::Interrupted`] shortly after
     /// `flag` is set.
     fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<M>>;
+
+    /// Returns a copy of the engine that keeps the activations of completions for training, if it can.
+    /// Those of a rollout replace those of the one before.
+    fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Rollout<M>>> {
+        let _ = activations;
+        None
+    }
 }
 
 /// Action space of a policy, which determines the sampling engine.

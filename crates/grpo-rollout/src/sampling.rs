@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use grpo_data::{Completion, Group, Prompt};
-use grpo_model::{Frozen, LanguageModel};
+use grpo_data::{Completion, Group, Prompt, Purpose};
+use grpo_model::{Frozen, LanguageModel, RolloutActivations};
 
 use crate::engine::Task;
 use crate::{
@@ -25,7 +25,8 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
         let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
-        let task = Task::new(self, policy.prepared(), prompts, key, queue);
+        let kept = self.activations().filter(|_| key.purpose == Purpose::Sampling);
+        let task = Task::new(self, policy.prepared(), prompts, key, queue).keeping(kept);
         // Run inside the thread pool. Otherwise, each short operation would have to wait for a
         // thread to wake up.
         let mut completions =
@@ -52,6 +53,10 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
 
     fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
         Arc::new(self.clone().with_interrupt(interrupt))
+    }
+
+    fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Rollout<M>>> {
+        Some(Arc::new(self.clone().with_activations(activations)))
     }
 }
 

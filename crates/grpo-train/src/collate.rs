@@ -8,7 +8,9 @@ use burn::tensor::Tensor;
 use grpo_data::{Completion, Prefix, TokenSet};
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score};
-use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
+use grpo_model::{
+    Dropout, Forward, Frozen, KnownActivations, LanguageModel, RolloutActivations, TokenBatch,
+};
 
 /// Some of a step's completions, packed for the model (docs/decisions/0013). An action is predicted
 /// from the hidden state of the previous token, or of the masked position that it fills.
@@ -25,6 +27,8 @@ pub(crate) struct MicroBatch {
     /// Rows of `inputs` that predict actions, `[n]`. Other rows are not scored.
     rows: Vec<usize>,
     targets: Targets,
+    /// Activations of `inputs` under the current policy, if they are known.
+    known: Option<KnownActivations>,
 }
 
 /// Minimum length of a shared prompt. Separating a shorter prompt costs more than it saves, so it
@@ -177,13 +181,27 @@ impl MicroBatch {
             inputs: packed.inputs,
             rows: packed.rows,
             targets: targets(completions, vocabulary),
+            known: None,
         }
+    }
+
+    /// Looks up the activations that the policy of this version has computed in sampling.
+    pub(crate) fn look_up(&mut self, activations: &RolloutActivations, version: u64) {
+        self.known = activations.of(&self.inputs, version);
+    }
+
+    /// Forgets activations, because the policy has changed.
+    pub(crate) fn forget_activations(&mut self) {
+        self.known = None;
     }
 
     /// Runs the policy with autodiff and returns its hidden states. With `checkpointing`,
     /// transformer blocks are recomputed during the backward pass.
     pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
-        policy.forward(&self.inputs, &mut Dropout::off(), checkpointing)
+        match &self.known {
+            Some(known) => Forward::kept(policy.hidden_from(known, &self.inputs)),
+            None => policy.forward(&self.inputs, &mut Dropout::off(), checkpointing),
+        }
     }
 
     /// Computes differentiable scores, `[n]`, from hidden states of the policy.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use burn::tensor::Device;
 use grpo_core::{AdvantageConfig, Aggregation, KlController, Surrogate};
 use grpo_data::ConfigFault;
+use grpo_kernels::is_cpu;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
-use grpo_model::{LanguageModel, ProductPrecision, WeightPrecision};
+use grpo_model::{LanguageModel, ProductPrecision, RolloutActivations, WeightPrecision};
 use grpo_rollout::{Actions, Decode, Rollout, RolloutRequest, StopStrings};
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +87,10 @@ pub struct TrainConfig {
     /// longer.
     #[serde(default)]
     pub activation_checkpointing: bool,
+    /// Memory in megabytes for activations of the rollout that the first update uses instead of
+    /// computing them again. Affects speed but not the result.
+    #[serde(default = "default_reuse_activations_mb")]
+    pub reuse_activations_mb: u32,
     /// Precision of the matrix products with the weights of policy and reference, in sampling,
     /// scoring and training.
     #[serde(default, skip_serializing_if = "ProductPrecision::is_f32")]
@@ -116,6 +122,9 @@ fn default_updates() -> u32 {
 }
 fn default_micro_batch_tokens() -> usize {
     4096
+}
+fn default_reuse_activations_mb() -> u32 {
+    512
 }
 fn default_reward_time_limit() -> f64 {
     60.0
@@ -402,6 +411,28 @@ impl GrpoConfig {
             decode,
         };
         Ok(actions.rollout(policy, &request)?)
+    }
+
+    /// Returns how many bytes of activations a run on the CPU keeps from a rollout at most. It keeps
+    /// none if the policy samples with other weights than it is trained with, or if the update
+    /// discards activations anyway.
+    pub fn kept_activations(&self) -> usize {
+        let TrainConfig { reuse_activations_mb, staleness, activation_checkpointing, .. } =
+            self.train;
+        match staleness == 0
+            && !activation_checkpointing
+            && self.sampling.weights == WeightPrecision::F32
+        {
+            true => reuse_activations_mb as usize * 1_000_000,
+            false => 0,
+        }
+    }
+
+    /// Returns a store for the activations of rollouts, if the device samples and trains with the same
+    /// bits.
+    pub(crate) fn rollout_activations(&self, device: &Device) -> Option<RolloutActivations> {
+        let budget = self.kept_activations();
+        (budget > 0 && is_cpu(device)).then(|| RolloutActivations::new(budget))
     }
 
     /// Returns the learning rate for `step`, counted from 0. It is positive even in the first

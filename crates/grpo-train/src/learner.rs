@@ -12,7 +12,7 @@ use grpo_core::{
     weighted_group_advantages,
 };
 use grpo_data::{Bonus, Completion, Group, Sample};
-use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest};
+use grpo_model::{Frozen, LanguageModel, RolloutActivations, StoredTensors, WeightsDigest};
 use grpo_ranks::Ranks;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,10 @@ pub struct Learner<M> {
     is_recording: bool,
     /// Ranks that micro-batches are distributed over.
     ranks: Ranks,
+    /// Activations of the rollout, if they are kept.
+    activations: Option<RolloutActivations>,
+    /// Whether a step was performed since the learner was created.
+    has_learned: bool,
 }
 
 /// Learner state that changes in each step. Does not include weights.
@@ -103,6 +107,8 @@ impl<M: LanguageModel> Learner<M> {
             config: config.clone(),
             is_recording: false,
             ranks: Ranks::alone(),
+            activations: None,
+            has_learned: false,
             policy: Some(policy),
             first_reference: config.can_move_back().then(|| reference.clone()),
             reference,
@@ -119,6 +125,12 @@ impl<M: LanguageModel> Learner<M> {
     /// the same completions.
     pub fn distribute_over(&mut self, ranks: Ranks) {
         self.ranks = ranks;
+    }
+
+    /// Uses activations of the rollout in the first update after it, where they are kept, from the second
+    /// step on. Results are bit for bit the same.
+    pub fn reuse(&mut self, activations: RolloutActivations) {
+        self.activations = Some(activations);
     }
 
     /// Returns the ranks that micro-batches are distributed over.
@@ -268,7 +280,12 @@ impl<M: LanguageModel> Learner<M> {
         groups: &[Group],
     ) -> Result<Vec<MicroBatchState<M>>, TrainError> {
         let tokens = self.config.train.micro_batch_tokens;
-        let micro = micro_batches(&completions(groups), tokens, self.policy().vocabulary_size());
+        let mut micro =
+            micro_batches(&completions(groups), tokens, self.policy().vocabulary_size());
+        // The first step computes everything, so that the sampler check compares independent results.
+        if let (Some(activations), true) = (&self.activations, self.has_learned) {
+            micro.iter_mut().for_each(|micro| micro.look_up(activations, self.version()));
+        }
         let logprobs = |index: usize| micro[index].reference_logprobs(&self.reference);
         let reference = self.ranks.map(micro.len(), logprobs)?;
         Ok(micro.into_iter().zip(reference).map(MicroBatchState::from).collect())
@@ -347,6 +364,7 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Updates the learner state after a step.
     pub(crate) fn step_done(&mut self, result: &LearnResult, groups: &[Group]) {
+        self.has_learned = true;
         self.progress.reference_age += 1;
         if let (Some(controller), Some(kl)) = (self.config.kl_controller, result.tokens().kl()) {
             let mut adaptive = AdaptiveKl::new(controller, self.progress.kl_coef);

@@ -155,6 +155,11 @@ impl<M: LanguageModel> MicroBatchState<M> {
             .collect()
     }
 
+    /// Forgets the activations of the rollout, because the policy has changed.
+    pub(crate) fn forget_activations(&mut self) {
+        self.micro.forget_activations();
+    }
+
     /// Frees the graph that [`Self::sequence_kl`] has kept.
     pub(crate) fn discard_scores(&mut self) {
         self.scored = None;

@@ -17,6 +17,7 @@ use crate::diversity_bonus::BONUS;
 use crate::diversity_filter::FILTER;
 use crate::error::refuse_failures;
 use crate::learner::{Compared, LearnResult, Learner};
+use crate::micro_batch_state::MicroBatchState;
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::replay::Replay;
 use crate::{
@@ -167,6 +168,7 @@ impl<M: LanguageModel> Learner<M> {
             let completions = entries(groups);
             let update = || self.update(pass, completions, learning_rate);
             updates.push(timed(&mut times.optimizer, update)?);
+            batches.iter_mut().for_each(MicroBatchState::forget_activations);
         }
         let supervised = self.supervised_updates(learning_rate, &mut combined, &mut times)?;
         self.set_traces(groups, &batches);

@@ -150,11 +150,18 @@ impl<M: LanguageModel> Grpo<M> {
         let replay = config.replaying(variation, seed)?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
+        let activations = config.rollout_activations(&policy.device());
+        let keeping = activations.clone().and_then(|activations| sampler.keeping(activations));
+        let activations = activations.filter(|_| keeping.is_some());
+        let sampler = keeping.unwrap_or(sampler);
         let ahead = (config.train.staleness > 0).then(|| Ahead::new(Arc::clone(&sampler)));
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
         let mut learner = Learner::new(policy, reference, &config)?;
+        if let Some(activations) = activations {
+            learner.reuse(activations);
+        }
         if let Some(combined) = combined {
             learner.combine(combined, seed);
         }

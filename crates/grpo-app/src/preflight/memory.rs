@@ -91,6 +91,8 @@ impl MemoryPlan {
         let repeated = if fills { 3.0 * scored * of.description.width as f64 } else { 0.0 };
         // With several micro-batches, the gradients of each are added to an accumulated copy.
         let gradients = trained * if micro_batches > 1.0 { 2.0 } else { 1.0 };
+        let samples_here = !fills && file.rollout.is_none();
+        let kept = if samples_here { of.kept(step_tokens, file) } else { 0.0 };
         let activations = of.activations(tokens, train.activation_checkpointing);
         Self {
             held: vec![
@@ -98,6 +100,7 @@ impl MemoryPlan {
                 part("weights", base, of_model),
                 part("reference", reference, of_trained),
                 part("optimizer", 2.0 * trained, of_trained),
+                part("kept activations", kept, "lower train.reuse_activations_mb"),
             ],
             sampling: vec![
                 part("snapshot", copied, of_copied),
@@ -226,6 +229,20 @@ impl Sizes<'_> {
         let block = 6.0 * width + 2.0 * heads + kv + middle;
         let kept = if checkpointing { layers * width + 2.0 * block } else { layers * block };
         tokens * (kept + 2.0 * block + 4.0 * width)
+    }
+
+    /// Returns the size of the activations that are kept from a rollout of this number of tokens.
+    fn kept(&self, tokens: f64, file: &TrainFile) -> f64 {
+        let it = self.description;
+        let attention = (it.heads + 2 * it.kv_heads) * it.head_width;
+        let mlp = match it.activation {
+            Activation::Gelu | Activation::GeluTanh => it.mlp_width,
+            Activation::SwiGlu => 2 * it.mlp_width,
+        };
+        let outputs = (it.layers * (attention + mlp + 2 * it.width)) as f64;
+        let limit = file.grpo().kept_activations() as f64 / 4.0;
+        // A quarter more was measured, for the allocator's blocks and what lies between them.
+        1.25 * (tokens * outputs).min(limit)
     }
 
     /// Returns the size of keys, values and logits when sampling `rows` sequences of `tokens`

@@ -13,11 +13,31 @@ use crate::flex::{matrix, primitive};
 use crate::tape::Operation;
 
 pub(crate) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    Linear::F32.of(x, weight, bias)
+    Linear { factors: Factors::F32, known: None }.of(x, weight, bias)
 }
 
 pub(crate) fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    Linear::Bf16.of(x, weight, bias)
+    Linear { factors: Factors::Bf16, known: None }.of(x, weight, bias)
+}
+
+/// Same as [`linear`] with the output `y`, which is not computed.
+pub(crate) fn known_linear(
+    y: Tensor<2>,
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    Linear { factors: Factors::F32, known: Some(primitive(y)) }.of(x, weight, bias)
+}
+
+/// Same as [`bf16_linear`] with the output `y`, which is not computed.
+pub(crate) fn known_bf16_linear(
+    y: Tensor<2>,
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    Linear { factors: Factors::Bf16, known: Some(primitive(y)) }.of(x, weight, bias)
 }
 
 /// Rounds and packs a weight for many products.
@@ -38,9 +58,16 @@ pub(crate) fn bf16_packed_linear(
     Tensor::from_primitive::<Flex>(matrix(y, [x.rows, weight.columns()]))
 }
 
+#[derive(Debug)]
+struct Linear {
+    factors: Factors,
+    /// The output, if it is known.
+    known: Option<FlexTensor>,
+}
+
 /// The precision of the factors.
 #[derive(Clone, Copy, Debug)]
-enum Linear {
+enum Factors {
     F32,
     Bf16,
 }
@@ -53,10 +80,11 @@ impl Linear {
         }
     }
 
-    fn product(self, a: FlexTensor, b: FlexTensor) -> FlexTensor {
-        match self {
-            Self::F32 => gemm(&a, &b),
-            Self::Bf16 => bf16_product(a, b, None),
+    /// Computes a product of the backward pass.
+    fn product(&self, a: FlexTensor, b: FlexTensor) -> FlexTensor {
+        match self.factors {
+            Factors::F32 => gemm(&a, &b),
+            Factors::Bf16 => bf16_product(a, b, None),
         }
     }
 }
@@ -73,9 +101,10 @@ impl<const N: usize> Operation<Flex, N> for Linear {
             unreachable!("a linear layer has two or three inputs, not {N}")
         };
         let saved = [tracked[1].then(|| x.clone()), tracked[0].then(|| weight.clone())];
-        let y = match self {
-            Self::F32 => flex_linear(x, weight, bias),
-            Self::Bf16 => bf16_product(x, weight, bias),
+        let y = match (&self.known, self.factors) {
+            (Some(known), _) => known.clone(),
+            (None, Factors::F32) => flex_linear(x, weight, bias),
+            (None, Factors::Bf16) => bf16_product(x, weight, bias),
         };
         (y, saved)
     }

@@ -7,6 +7,7 @@ mod batch_invariant;
 mod bf16_linear;
 mod draw;
 mod gather_rows;
+mod kept_rows;
 mod kv_pages;
 mod linear;
 mod matmul;

@@ -1,5 +1,6 @@
 //! Compares sampling with its definition and between batch layouts, and tests invalid inputs.
 
+mod activations;
 mod conditions;
 mod definition;
 mod engine;

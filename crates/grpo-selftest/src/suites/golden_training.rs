@@ -189,6 +189,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             // Small enough to produce several micro-batches.
             micro_batch_tokens: 3,
             activation_checkpointing: true,
+            reuse_activations_mb: 0,
             precision: Default::default(),
             reward_time_limit: 60.0,
             max_roll_backs: 3,

@@ -11,10 +11,12 @@ use grpo_model::{
     Adapted, Adapter, LanguageModel, LoraConfig, ModelConfig, MolGptConfig, Policy,
     ProductPrecision, Transformer, WeightPrecision,
 };
-use grpo_train::{Grpo, GrpoConfig, NextTokens, Parts, SamplerCheck, SamplingConfig};
+use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, SamplerCheck, SamplingConfig};
 use serde_json::{Value, json};
 
-use crate::support::{SEED, chains, config, ids, molecules, parts, shaken, shaken_with};
+use crate::support::{
+    SEED, chains, config, ids, molecules, parameters, parts, shaken, shaken_with, timeless,
+};
 
 /// Prompt lengths below and above that of a shared prompt, and around the size of a page.
 const LENGTHS: [usize; 5] = [1, 3, 5, 16, 33];
@@ -48,7 +50,7 @@ fn prompts(vocabulary: usize) -> Vec<Prompt> {
 }
 
 /// Takes two steps, the second one with weights that the first one has moved, in both precisions, and
-/// with two ways of sampling.
+/// with two ways of sampling. One of them is repeated with the activations of the rollout.
 #[track_caller]
 fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
     for precision in [ProductPrecision::F32, ProductPrecision::Bf16] {
@@ -59,24 +61,35 @@ fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
             // Other ways through the first pass of an update.
             config.train.activation_checkpointing = kl == KlEstimator::K3;
             config.train.updates_per_rollout = 2;
-            take_steps(name, policy, prompts, config, precision);
+            let of = |reuse_activations_mb| {
+                let mut config = config.clone();
+                config.train.reuse_activations_mb = reuse_activations_mb;
+                take_steps(name, policy, prompts, config, precision)
+            };
+            let computed = of(0);
+            if kl == KlEstimator::Exact {
+                // 1 MB is not enough for all activations of the wide models.
+                assert_eq!(of(1), computed, "{name}, {precision:?}");
+            }
         }
     }
 }
 
+/// Returns all metrics, and the parameters at the end.
 fn take_steps(
     name: &str,
     policy: &Policy,
     prompts: &[Prompt],
     mut config: GrpoConfig,
     precision: ProductPrecision,
-) {
+) -> (Vec<Vec<(String, f64)>>, Vec<f32>) {
     config.train.precision = precision;
     config.train.prompts_per_step = prompts.len() as u32;
     let actions = Arc::new(NextTokens { end_ids: vec![0] });
     let parts = parts(actions, molecules(0.7), policy.clone(), chains());
     let parts = Parts { longest_prompt: 33, ..parts };
     let mut grpo = Grpo::new(parts, config, SEED).unwrap();
+    let mut metrics = Vec::new();
     for step in 0..2 {
         let report = grpo.step(prompts, step).unwrap_or_else(|error| {
             panic!("{name}, {precision:?}: {error}");
@@ -89,7 +102,9 @@ fn take_steps(
         ] {
             assert_eq!(tokens.metric(metric), Some(expected), "{name}, {precision:?}: {metric}");
         }
+        metrics.push(timeless(&Metrics::of(&report, 0)));
     }
+    (metrics, parameters(grpo.policy()))
 }
 
 fn of_json(json: &Value) -> Transformer {

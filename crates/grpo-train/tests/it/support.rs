@@ -71,6 +71,7 @@ pub(crate) fn config() -> GrpoConfig {
             staleness: 0,
             micro_batch_tokens: 64,
             activation_checkpointing: false,
+            reuse_activations_mb: 16,
             precision: Default::default(),
             reward_time_limit: 60.0,
             max_roll_backs: 3,
