@@ -124,7 +124,7 @@ fn default_micro_batch_tokens() -> usize {
     4096
 }
 fn default_reuse_activations_mb() -> u32 {
-    512
+    1024
 }
 fn default_reward_time_limit() -> f64 {
     60.0
