@@ -50,7 +50,7 @@ pub struct Learner<M> {
     ranks: Ranks,
     /// Activations of the rollout, if they are kept.
     activations: Option<RolloutActivations>,
-    /// Whether a step was performed since the learner was created.
+    /// Whether a step was performed since the learner was created or restored.
     has_learned: bool,
 }
 
@@ -188,6 +188,8 @@ impl<M: LanguageModel> Learner<M> {
         }
         self.policy = Some(policy);
         self.optimizer = optimizer;
+        // After a roll-back, versions are used again.
+        self.has_learned = false;
         let kl_coef = progress.kl_coef;
         self.progress = progress;
         self.set_kl_coef(kl_coef);
