@@ -55,6 +55,7 @@ pub(crate) fn collect_chunks<const N: usize, R: Send>(
 }
 
 /// Creates zeros, in parallel.
+#[cfg(feature = "flex")]
 pub(crate) fn zeros(len: usize) -> Vec<f32> {
     /// Numbers per chunk (1 MiB).
     const CHUNK: usize = 1 << 18;

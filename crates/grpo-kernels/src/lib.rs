@@ -27,6 +27,7 @@ mod attention_softmax;
 mod awake;
 mod batch_invariant;
 mod candidates;
+mod chunks;
 mod draw;
 mod four_bits;
 mod gather_rows;
@@ -49,8 +50,6 @@ mod visible;
 mod backend;
 #[cfg(feature = "flex")]
 mod bf16_product;
-#[cfg(feature = "flex")]
-mod chunks;
 #[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "gpu")]
