@@ -115,7 +115,6 @@ impl Session {
         let Reopened { folder, lock, info, config: mut file } = reopened;
         if verify {
             file.refuse_servers("--verify")?;
-            file.compute_everything();
         }
         file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");

@@ -151,11 +151,6 @@ impl TrainFile {
         rollout.check().map_err(|fault| anyhow::anyhow!("--rollout-url: {fault}"))
     }
 
-    /// Computes activations of the rollout again, for commands that check recorded results.
-    pub(crate) fn compute_everything(&mut self) {
-        self.train.reuse_activations_mb = 0;
-    }
-
     /// Refuses a command that has to repeat the sampled completions.
     pub(crate) fn refuse_servers(&self, what: &str) -> anyhow::Result<()> {
         anyhow::ensure!(

@@ -29,9 +29,7 @@ use crate::tape::{Operation, record, run};
 pub(crate) use activation::{gelu, gelu_tanh, swiglu};
 pub(crate) use attention::{Attention, attention, joint_attention};
 pub(crate) use gather_rows::gather_rows;
-pub(crate) use linear::{
-    bf16_linear, bf16_packed, bf16_packed_linear, known_bf16_linear, known_linear, linear,
-};
+pub(crate) use linear::{bf16_linear, bf16_packed, bf16_packed_linear, linear};
 pub(crate) use matmul::matmul;
 pub(crate) use norm::{layer_norm, rms_norm};
 pub(crate) use optimizer::{adamw_step, squared_norm};

@@ -12,6 +12,16 @@ pub fn is_cpu(device: &Device) -> bool {
     false
 }
 
+/// Returns whether sampling and training add in the same order on this device, so that both compute the
+/// same bits (docs/decisions/0039): on CPUs with fused multiply-adds.
+pub fn adds_in_one_order(device: &Device) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has_fma = is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has_fma = cfg!(target_arch = "aarch64");
+    has_fma && is_cpu(device)
+}
+
 /// Returns whether a device computes in a number format, exponentials and logarithms included.
 ///
 /// Vulkan stores and adds `f64`, but its shaders have no exponential in `f64`. NVIDIA's driver fails

@@ -72,10 +72,10 @@ pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
 pub use gpu::{LogitTile, RunningScores, logit_gradients, product};
-pub use host::{computes_in, is_cpu, on_host};
-pub use kept_rows::{KeptRows, known_bf16_linear, known_linear};
+pub use host::{adds_in_one_order, computes_in, is_cpu, on_host};
+pub use kept_rows::KeptRows;
 pub use kv_pages::{KvPages, PAGE, PagePlan};
-pub use linear::{bf16_linear, linear};
+pub use linear::{bf16_linear, known_bf16_linear, known_linear, linear};
 pub use matmul::matmul;
 pub use norm::{layer_norm, rms_norm};
 pub use packing::{Heads, Packing, Sequence};

@@ -25,9 +25,28 @@ pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tenso
     check_shapes(&x, weight.dims(), bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
-        return crate::backend::linear(x, weight, bias);
+        return crate::backend::linear(x, weight, bias, None);
     }
     plus(matmul(x, weight), bias)
+}
+
+/// Same as [`linear`] with its output `y`, which another pass has computed from the same values. On the
+/// CPU, only what the gradients need is recorded. Other devices ignore `y`.
+///
+/// # Panics
+/// Panics if the shapes do not match.
+pub fn known_linear(
+    y: Tensor<2>,
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    check_known(&y, &x, &weight, bias.as_ref());
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
+        return crate::backend::linear(x, weight, bias, Some(y));
+    }
+    linear(x, weight, bias)
 }
 
 /// Same as [`linear`] with `x` and `W` rounded to bf16, and sums in `f32`. In the backward pass, the
@@ -43,13 +62,31 @@ pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> 
     check_shapes(&x, weight.dims(), bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
-        return crate::backend::bf16_linear(x, weight, bias);
+        return crate::backend::bf16_linear(x, weight, bias, None);
     }
     #[cfg(feature = "gpu")]
     if crate::gpu::is_fusable(&x) && crate::gpu::is_fusable(&weight) {
         return plus(crate::gpu::bf16_matmul(x, weight), bias);
     }
     plus(crate::plain::bf16_matmul(x, weight), bias)
+}
+
+/// Same as [`bf16_linear`] with its output `y`. See [`known_linear`].
+///
+/// # Panics
+/// Panics if the shapes do not match.
+pub fn known_bf16_linear(
+    y: Tensor<2>,
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    check_known(&y, &x, &weight, bias.as_ref());
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
+        return crate::backend::bf16_linear(x, weight, bias, Some(y));
+    }
+    bf16_linear(x, weight, bias)
 }
 
 fn plus(y: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
@@ -64,4 +101,9 @@ pub(crate) fn check_shapes(x: &Tensor<2>, [inner, columns]: [usize; 2], bias: Op
     if let Some(bias) = bias {
         assert_eq!(bias.dims(), [columns], "the bias must have one value per column");
     }
+}
+
+fn check_known(y: &Tensor<2>, x: &Tensor<2>, weight: &Tensor<2>, bias: Option<&Tensor<1>>) {
+    check_shapes(x, weight.dims(), bias);
+    assert_eq!(y.dims(), [x.dims()[0], weight.dims()[1]], "the known output has another shape");
 }

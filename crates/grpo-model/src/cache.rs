@@ -51,12 +51,13 @@ impl KvCache {
         Self { recorder, ..Self::default() }
     }
 
-    /// Records that a sequence, whose ids begin with those that are cached, will be needed in training.
-    pub fn keep(&mut self, slot: CacheSlot, ids: &[u32]) {
-        let rows = self.sequence(slot).recorded.clone();
+    /// Closes a sequence that training needs. `ids` begin with those that are cached.
+    pub fn close_kept(&mut self, slot: CacheSlot, ids: &[u32]) {
+        let rows = std::mem::take(&mut self.sequence_mut(slot).recorded);
         if let Some(recorder) = &mut self.recorder {
             recorder.keep(&ids[..rows.len()], rows);
         }
+        self.close(slot);
     }
 
     /// Returns the recorder.
@@ -153,7 +154,9 @@ impl KvCache {
         let Some(recorder) = &self.recorder else { return };
         let first = recorder.rows();
         for (sequence, &slot) in slots.iter().enumerate() {
-            let rows = tokens.rows(sequence).map(|row| (first + row) as u32);
+            let rows = tokens
+                .rows(sequence)
+                .map(|row| u32::try_from(first + row).expect("a rollout has fewer than 2³² rows"));
             self.sequences[slot.0].as_mut().expect("the slot is open").recorded.extend(rows);
         }
     }

@@ -1,7 +1,7 @@
-//! Activations of the rollout, which the first update uses again.
+//! Activations of a rollout, which the first update uses again.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use burn::tensor::{Device, Tensor};
@@ -12,14 +12,14 @@ use crate::TokenBatch;
 /// Outputs of linear layers that sampling has computed and that the first update after it needs for the
 /// same tokens and weights (docs/decisions/0040).
 ///
-/// On the CPU, sampling and training compute the same bits, so results do not depend on what is kept.
-/// Clones share what is kept. A sampler records it, and the trainer looks up its micro-batches.
+/// Where sampling and training compute the same bits, results do not depend on what is kept. Clones
+/// share the store. A sampler records into it, and the trainer looks up its micro-batches.
 #[derive(Clone, Debug)]
-pub struct RolloutActivations(Arc<Mutex<Kept>>);
+pub struct RolloutActivations(Arc<Mutex<Store>>);
 
 #[derive(Debug)]
-struct Kept {
-    /// Largest size in bytes.
+struct Store {
+    /// Maximum size in bytes.
     budget: usize,
     /// Version of the policy that sampled. `None` if nothing is kept.
     version: Option<u64>,
@@ -30,85 +30,95 @@ struct Kept {
 struct Recorded {
     /// One for each engine that sampled at the same time.
     recorders: Vec<Recorder>,
-    /// Recorder and index of each sequence, by its ids.
-    sequences: BTreeMap<Vec<u32>, [usize; 2]>,
+    /// Recorder and rows of each sequence, by its ids.
+    sequences: BTreeMap<Vec<u32>, (u32, Vec<u32>)>,
 }
 
 impl RolloutActivations {
     /// Creates an empty store of at most `budget` bytes.
     pub fn new(budget: usize) -> Self {
         let recorded = Arc::new(Recorded::default());
-        Self(Arc::new(Mutex::new(Kept { budget, version: None, recorded })))
+        Self(Arc::new(Mutex::new(Store { budget, version: None, recorded })))
+    }
+
+    /// Lowers the maximum size to this number of bytes.
+    pub fn limit(&self, bytes: usize) {
+        let mut store = self.lock();
+        store.budget = store.budget.min(bytes);
     }
 
     /// Forgets everything and returns a recorder for each of the engines that will sample.
-    pub fn begin(&self, engines: usize) -> Vec<Recorder> {
-        let mut kept = self.lock();
-        kept.version = None;
+    pub fn start_rollout(&self, engines: usize) -> Vec<Recorder> {
+        let mut store = self.lock();
+        store.version = None;
         // If they are still in use, their memory cannot be used again.
-        let earlier = Arc::try_unwrap(std::mem::take(&mut kept.recorded)).unwrap_or_default();
+        let earlier = Arc::try_unwrap(std::mem::take(&mut store.recorded)).unwrap_or_default();
         let mut recorders = earlier.recorders;
         recorders.resize_with(engines, Recorder::default);
-        let budget = kept.budget / engines.max(1);
+        let budget = store.budget / engines.max(1);
         recorders.iter_mut().for_each(|recorder| recorder.clear(budget));
         recorders
     }
 
     /// Keeps what was recorded while the policy of this version sampled.
-    pub fn finish(&self, mut recorders: Vec<Recorder>, version: u64) {
+    pub fn finish_rollout(&self, mut recorders: Vec<Recorder>, version: u64) {
         // An engine may have had nothing to do.
         recorders.retain(|recorder| recorder.rows > 0);
+        let kept_by_all = recorders.iter().map(Recorder::kept_layers).reduce(|a, b| &a & &b);
         let mut sequences = BTreeMap::new();
-        for (number, recorder) in recorders.iter().enumerate() {
-            for (index, sequence) in recorder.sequences.iter().enumerate() {
-                sequences.insert(sequence.ids.clone(), [number, index]);
-            }
+        for (index, recorder) in recorders.iter_mut().enumerate() {
+            recorder.keep_only(kept_by_all.as_ref());
+            let own = recorder.sequences.drain(..);
+            sequences.extend(own.map(|(ids, rows)| (ids, (index as u32, rows))));
         }
-        let mut kept = self.lock();
-        kept.recorded = Arc::new(Recorded { recorders, sequences });
-        kept.version = Some(version);
+        let mut store = self.lock();
+        store.recorded = Arc::new(Recorded { recorders, sequences });
+        store.version = Some(version);
     }
 
-    /// Returns the activations of all tokens of a batch for the policy of this version. Returns `None` if
-    /// those of any token are missing.
-    pub fn of(&self, tokens: &TokenBatch, version: u64) -> Option<KnownActivations> {
+    /// Returns the activations of all tokens of a batch for the policy of this version. Returns `None`
+    /// if those of any token are missing.
+    pub fn look_up(&self, tokens: &TokenBatch, version: u64) -> Option<KnownActivations> {
         let recorded = {
-            let kept = self.lock();
-            (kept.version == Some(version)).then(|| Arc::clone(&kept.recorded))
+            let store = self.lock();
+            (store.version == Some(version)).then(|| Arc::clone(&store.recorded))
         }?;
-        let places = recorded.places(tokens)?;
-        Some(KnownActivations { recorded, places: places.into() })
+        let rows = recorded.rows(tokens)?.into();
+        Some(KnownActivations { recorded, rows })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    /// Forgets everything, because versions of the policy will be used again.
+    pub fn forget(&self) {
+        self.lock().version = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Store> {
         self.0.lock().expect("no thread panics while it holds the lock")
     }
 }
 
 impl Recorded {
-    /// Returns recorder and row of each token.
-    fn places(&self, tokens: &TokenBatch) -> Option<Vec<[u32; 2]>> {
+    /// Returns recorder and row for each token.
+    fn rows(&self, tokens: &TokenBatch) -> Option<Vec<[u32; 2]>> {
         if tokens.prefixes().iter().any(|prefix| !prefix.is_empty()) {
             return None;
         }
-        let mut places = vec![None; tokens.tokens()];
+        let mut found = vec![None; tokens.tokens()];
         for (sequence, behind) in tokens.behind().enumerate() {
             let shared = behind.map_or(0..0, |first| tokens.rows(first));
-            let rows = shared.chain(tokens.rows(sequence));
-            let ids: Vec<u32> = rows.clone().map(|row| tokens.id(row)).collect();
-            let Some(&[recorder, index]) = self.sequences.get(&ids) else { continue };
-            for (row, &kept) in rows.zip(&self.recorders[recorder].sequences[index].rows) {
-                places[row] = Some([recorder as u32, kept]);
-            }
+            let own = shared.chain(tokens.rows(sequence));
+            let ids: Vec<u32> = own.clone().map(|row| tokens.id(row)).collect();
+            let Some((recorder, rows)) = self.sequences.get(&ids) else { continue };
+            own.zip(rows).for_each(|(token, &row)| found[token] = Some([*recorder, row]));
         }
-        places.into_iter().collect()
+        found.into_iter().collect()
     }
 }
 
 /// Records the outputs of linear layers while an engine samples.
 ///
-/// If they would exceed the budget, the layers with the fewest inputs are given up first: computing one
-/// of their outputs again takes the least time.
+/// If they would exceed the budget, the layers with the fewest inputs are given up first, because each
+/// of their outputs costs the fewest multiplications. The process does not record them again.
 #[derive(Debug, Default)]
 pub struct Recorder {
     budget: usize,
@@ -117,7 +127,8 @@ pub struct Recorder {
     layers: BTreeMap<usize, Layer>,
     /// Number of rows in each layer.
     rows: usize,
-    sequences: Vec<KeptSequence>,
+    /// Ids and rows of the sequences that training needs.
+    sequences: Vec<(Vec<u32>, Vec<u32>)>,
 }
 
 #[derive(Debug)]
@@ -125,13 +136,6 @@ struct Layer {
     inputs: usize,
     /// `None` if the layer was given up.
     outputs: Option<KeptRows>,
-}
-
-#[derive(Debug)]
-struct KeptSequence {
-    ids: Vec<u32>,
-    /// Row of each id.
-    rows: Vec<u32>,
 }
 
 impl Recorder {
@@ -168,14 +172,34 @@ impl Recorder {
         outputs.is_some()
     }
 
-    /// Ends a pass over this number of tokens.
-    pub(crate) fn pass_done(&mut self, tokens: usize) {
-        self.rows += tokens;
+    fn kept_layers(&self) -> BTreeSet<usize> {
+        let kept = self.layers.iter().filter(|(_, layer)| layer.outputs.is_some());
+        kept.map(|(number, _)| *number).collect()
     }
 
-    /// Records which rows belong to a sequence.
+    /// Frees the outputs of all other layers.
+    fn keep_only(&mut self, layers: Option<&BTreeSet<usize>>) {
+        for (number, layer) in &mut self.layers {
+            if layers.is_none_or(|layers| !layers.contains(number)) {
+                layer.outputs = None;
+            }
+        }
+    }
+
+    /// Ends a pass over this number of tokens.
+    ///
+    /// # Panics
+    /// Panics if a layer did not record a row for each of them.
+    pub(crate) fn pass_done(&mut self, tokens: usize) {
+        self.rows += tokens;
+        let is_complete = |outputs: &KeptRows| outputs.rows() == self.rows;
+        let mut kept = self.layers.values().filter_map(|layer| layer.outputs.as_ref());
+        assert!(kept.all(is_complete), "each pass runs all linear layers once");
+    }
+
+    /// Notes which rows belong to a sequence.
     pub(crate) fn keep(&mut self, ids: &[u32], rows: Vec<u32>) {
-        self.sequences.push(KeptSequence { ids: ids.to_vec(), rows });
+        self.sequences.push((ids.to_vec(), rows));
     }
 }
 
@@ -183,19 +207,16 @@ impl Recorder {
 #[derive(Clone, Debug)]
 pub struct KnownActivations {
     recorded: Arc<Recorded>,
-    /// Recorder and row of each token.
-    places: Arc<[[u32; 2]]>,
+    /// Recorder and row for each token.
+    rows: Arc<[[u32; 2]]>,
 }
 
 impl KnownActivations {
     /// Returns the output of a linear layer for all tokens, unless it was given up.
     pub(crate) fn output(&self, number: usize, device: &Device) -> Option<Tensor<2>> {
-        fn layer(recorder: &Recorder, number: usize) -> Option<&KeptRows> {
-            recorder.layers.get(&number)?.outputs.as_ref()
-        }
         let recorders = self.recorded.recorders.iter();
         let stores: Option<Vec<&KeptRows>> =
-            recorders.map(|recorder| layer(recorder, number)).collect();
-        Some(KeptRows::gather(&stores?, &self.places, device))
+            recorders.map(|recorder| recorder.layers.get(&number)?.outputs.as_ref()).collect();
+        Some(KeptRows::gather(&stores?, &self.rows, device))
     }
 }

@@ -157,15 +157,12 @@ impl Transformer {
         dropout: &mut Dropout,
         device: &Device,
     ) -> Tensor<2> {
-        let (mut x, context) = self.begin(tokens, cache.as_mut(), dropout, device);
+        let (x, context) = self.begin(tokens, cache.as_mut(), dropout, device);
         let mut pass = Pass::new(context, adapter, dropout);
         if let Some(recorder) = cache.as_mut().and_then(|(cache, _)| cache.recorder.take()) {
             pass.outputs = Outputs::Recorded(recorder);
         }
-        for (layer, block) in self.blocks.iter().enumerate() {
-            let cache = cache.as_mut().map(|(cache, _)| (&mut **cache, layer));
-            x = block.forward(x, cache, &mut pass);
-        }
+        let x = self.run_blocks(x, cache.as_mut().map(|(cache, _)| &mut **cache), &mut pass);
         if let (Some((cache, _)), Outputs::Recorded(mut recorder)) = (cache, pass.outputs) {
             recorder.pass_done(tokens.tokens());
             cache.recorder = Some(recorder);
@@ -183,13 +180,23 @@ impl Transformer {
         device: &Device,
     ) -> Tensor<2> {
         let mut dropout = Dropout::off();
-        let (mut x, context) = self.begin(tokens, None, &mut dropout, device);
+        let (x, context) = self.begin(tokens, None, &mut dropout, device);
         let mut pass = Pass::new(context, adapter, &mut dropout);
         pass.outputs = Outputs::Known(known.clone());
-        for block in &self.blocks {
-            x = block.forward(x, None, &mut pass);
-        }
+        let x = self.run_blocks(x, None, &mut pass);
         self.end(x, &pass.context)
+    }
+
+    fn run_blocks(
+        &self,
+        mut x: Tensor<2>,
+        mut cache: Option<&mut KvCache>,
+        pass: &mut Pass<'_>,
+    ) -> Tensor<2> {
+        for (layer, block) in self.blocks.iter().enumerate() {
+            x = block.forward(x, cache.as_deref_mut().map(|cache| (cache, layer)), pass);
+        }
+        x
     }
 
     /// Returns the attention weights of a sequence without conditions, for each layer and head,
@@ -202,12 +209,10 @@ impl Transformer {
         tokens.push(ids);
         let mut dropout = Dropout::off();
         let device = LanguageModel::device(self);
-        let (mut x, context) = self.begin(&tokens, None, &mut dropout, &device);
+        let (x, context) = self.begin(&tokens, None, &mut dropout, &device);
         let mut pass = Pass::new(context, adapter, &mut dropout);
         pass.attention = Some(Vec::new());
-        for block in &self.blocks {
-            x = block.forward(x, None, &mut pass);
-        }
+        self.run_blocks(x, None, &mut pass);
         let by_head = |weights: Tensor<4>| {
             let values = weights.into_data().convert::<f32>();
             let values = values.as_slice::<f32>().expect("the data was converted");

@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     say_aside(format_args!("valid    {:>8}", counts.valid));
     let empty = match counts.empty {
         0 => String::new(),
-        empty => format!(", {empty} of them without a SMILES"),
+        empty => format!(", {empty} of them empty"),
     };
     say_aside(format_args!("invalid  {:>8}{empty}", counts.invalid));
     Ok(())
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
 struct Counts {
     valid: usize,
     invalid: usize,
-    /// Number of invalid rows without a SMILES.
+    /// Number of invalid rows with an empty SMILES.
     empty: usize,
 }
 

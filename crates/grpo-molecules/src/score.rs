@@ -103,12 +103,12 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
     scored.summarize()
 }
 
-/// What is said about all rows of the table.
+/// Summary of the scores.
 #[derive(Default)]
 struct Scored {
     /// Number of rows with a score.
     rows: u64,
-    /// Number of rows without a SMILES.
+    /// Number of rows with an empty SMILES.
     empty: u64,
     /// Sum of all scores.
     sum: f64,

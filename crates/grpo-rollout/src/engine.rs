@@ -34,7 +34,7 @@ pub(crate) struct Task<'a, M> {
     key: StepKey,
     /// Groups whose prompts have not been prefilled yet.
     waiting: Mutex<VecDeque<Group>>,
-    /// Where activations are kept for training, if they are.
+    /// Store for activations, if training uses them again.
     activations: Option<&'a RolloutActivations>,
 }
 
@@ -53,7 +53,7 @@ struct Engine<'a, M> {
 /// Prompt index and sample index.
 type Place = (usize, u32);
 
-/// What an engine has sampled and recorded.
+/// Completions of an engine, and its recorder.
 type Sampled = (Vec<(Place, Completion)>, Option<Recorder>);
 
 struct Group {
@@ -103,7 +103,7 @@ impl<'a, M: LanguageModel> Task<'a, M> {
     /// Samples all completions and returns them ordered by prompt and sample. One engine is created
     /// for each entry in `capacities`.
     pub(crate) fn run(&self, capacities: &[usize]) -> Result<Vec<Completion>, RolloutError> {
-        let recorders = self.activations.map(|kept| kept.begin(capacities.len()));
+        let recorders = self.activations.map(|kept| kept.start_rollout(capacities.len()));
         let recorders = recorders.into_iter().flatten().map(Some).chain(iter::repeat_with(|| None));
         let engines: Vec<Engine<'_, M>> = capacities
             .iter()
@@ -122,7 +122,8 @@ impl<'a, M: LanguageModel> Task<'a, M> {
         };
         let (sampled, recorders): (Vec<_>, Vec<_>) = ended?.into_iter().unzip();
         if let Some(activations) = self.activations {
-            activations.finish(recorders.into_iter().flatten().collect(), self.key.policy_version);
+            activations
+                .finish_rollout(recorders.into_iter().flatten().collect(), self.key.policy_version);
         }
         let mut sampled = sampled.concat();
         sampled.sort_by_key(|(place, _)| *place);
@@ -272,8 +273,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         self.running = running;
         for Running { place, row, slot } in finished {
             let completion = row.completion(self.task.key, self.task.rollout);
-            self.cache.keep(slot, completion.ids());
-            self.cache.close(slot);
+            self.cache.close_kept(slot, completion.ids());
             self.finished.push((place, completion));
         }
     }

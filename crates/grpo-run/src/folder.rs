@@ -73,10 +73,13 @@ impl RunFolder {
         config: &str,
         info: &RunInfo,
     ) -> Result<(Self, Option<PathBuf>), RunError> {
-        if existing == Existing::Refuse {
-            Self::check_unused(path)?;
-        }
-        let taken = is_taken(path)?;
+        let taken = match existing {
+            Existing::Refuse => {
+                Self::check_unused(path)?;
+                false
+            }
+            Existing::Replace => is_taken(path)?,
+        };
         // Lock the existing run so that no process writes to it during the rename.
         let _lock = if taken { Some(Self::open(path)?.lock()?) } else { None };
         let aside = if taken { Some(move_aside(path)?) } else { None };

@@ -187,7 +187,13 @@ impl MicroBatch {
 
     /// Looks up the activations that the policy of this version has computed in sampling.
     pub(crate) fn look_up(&mut self, activations: &RolloutActivations, version: u64) {
-        self.known = activations.of(&self.inputs, version);
+        self.known = activations.look_up(&self.inputs, version);
+    }
+
+    /// Returns the number of input tokens, and of those whose activations are known.
+    pub(crate) fn known_tokens(&self) -> [usize; 2] {
+        let all = self.inputs.tokens();
+        [all, if self.known.is_some() { all } else { 0 }]
     }
 
     /// Forgets activations, because the policy has changed.

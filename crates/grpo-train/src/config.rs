@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_core::{AdvantageConfig, Aggregation, KlController, Surrogate};
 use grpo_data::ConfigFault;
-use grpo_kernels::is_cpu;
+use grpo_kernels::adds_in_one_order;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, ProductPrecision, RolloutActivations, WeightPrecision};
 use grpo_rollout::{Actions, Decode, Rollout, RolloutRequest, StopStrings};
@@ -413,26 +413,23 @@ impl GrpoConfig {
         Ok(actions.rollout(policy, &request)?)
     }
 
-    /// Returns how many bytes of activations a run on the CPU keeps from a rollout at most. It keeps
-    /// none if the policy samples with other weights than it is trained with, or if the update
+    /// Returns the maximum size in bytes of the activations that a run on the CPU keeps from a rollout.
+    /// It is 0 if the policy samples with other weights than it is trained with, or if the update
     /// discards activations anyway.
     pub fn kept_activations(&self) -> usize {
         let TrainConfig { reuse_activations_mb, staleness, activation_checkpointing, .. } =
             self.train;
-        match staleness == 0
+        let keeps = staleness == 0
             && !activation_checkpointing
-            && self.sampling.weights == WeightPrecision::F32
-        {
-            true => reuse_activations_mb as usize * 1_000_000,
-            false => 0,
-        }
+            && self.sampling.weights == WeightPrecision::F32;
+        if keeps { reuse_activations_mb as usize * 1_000_000 } else { 0 }
     }
 
     /// Returns a store for the activations of rollouts, if the device samples and trains with the same
     /// bits.
     pub(crate) fn rollout_activations(&self, device: &Device) -> Option<RolloutActivations> {
         let budget = self.kept_activations();
-        (budget > 0 && is_cpu(device)).then(|| RolloutActivations::new(budget))
+        (budget > 0 && adds_in_one_order(device)).then(|| RolloutActivations::new(budget))
     }
 
     /// Returns the learning rate for `step`, counted from 0. It is positive even in the first

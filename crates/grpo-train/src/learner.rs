@@ -25,6 +25,9 @@ use crate::reward_functions::RewardFunctions;
 use crate::schedule_config::CoefFactors;
 use crate::{Combined, GrpoConfig, Optimizer, TrainError};
 
+/// One of this many steps does not use activations of the rollout.
+const COMPUTED_EVERY: u32 = 10;
+
 /// Policy, reference and optimizer during training.
 pub struct Learner<M> {
     /// `None` only while the optimizer updates the policy in place.
@@ -50,8 +53,8 @@ pub struct Learner<M> {
     ranks: Ranks,
     /// Activations of the rollout, if they are kept.
     activations: Option<RolloutActivations>,
-    /// Whether a step was performed since the learner was created or restored.
-    has_learned: bool,
+    /// Number of steps since the learner was created or restored.
+    steps: u32,
 }
 
 /// Learner state that changes in each step. Does not include weights.
@@ -108,7 +111,7 @@ impl<M: LanguageModel> Learner<M> {
             is_recording: false,
             ranks: Ranks::alone(),
             activations: None,
-            has_learned: false,
+            steps: 0,
             policy: Some(policy),
             first_reference: config.can_move_back().then(|| reference.clone()),
             reference,
@@ -127,10 +130,16 @@ impl<M: LanguageModel> Learner<M> {
         self.ranks = ranks;
     }
 
-    /// Uses activations of the rollout in the first update after it, where they are kept, from the second
-    /// step on. Results are bit for bit the same.
+    /// Uses activations of the rollout in the first update after it, where they are kept. Every tenth
+    /// step, beginning with the first one, computes everything. Results are bit for bit the same.
     pub fn reuse(&mut self, activations: RolloutActivations) {
         self.activations = Some(activations);
+    }
+
+    /// Lowers the memory for activations of the rollout to this number of bytes.
+    pub fn limit_reuse(&self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.activations.iter().for_each(|activations| activations.limit(bytes));
     }
 
     /// Returns the ranks that micro-batches are distributed over.
@@ -189,7 +198,8 @@ impl<M: LanguageModel> Learner<M> {
         self.policy = Some(policy);
         self.optimizer = optimizer;
         // After a roll-back, versions are used again.
-        self.has_learned = false;
+        self.activations.iter().for_each(RolloutActivations::forget);
+        self.steps = 0;
         let kl_coef = progress.kl_coef;
         self.progress = progress;
         self.set_kl_coef(kl_coef);
@@ -284,8 +294,9 @@ impl<M: LanguageModel> Learner<M> {
         let tokens = self.config.train.micro_batch_tokens;
         let mut micro =
             micro_batches(&completions(groups), tokens, self.policy().vocabulary_size());
-        // The first step computes everything, so that the sampler check compares independent results.
-        if let (Some(activations), true) = (&self.activations, self.has_learned) {
+        // In some steps, everything is computed, so that the sampler check compares independent results.
+        let is_checked = self.steps.is_multiple_of(COMPUTED_EVERY);
+        if let (Some(activations), false) = (&self.activations, is_checked) {
             micro.iter_mut().for_each(|micro| micro.look_up(activations, self.version()));
         }
         let logprobs = |index: usize| micro[index].reference_logprobs(&self.reference);
@@ -366,7 +377,7 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Updates the learner state after a step.
     pub(crate) fn step_done(&mut self, result: &LearnResult, groups: &[Group]) {
-        self.has_learned = true;
+        self.steps = self.steps.wrapping_add(1);
         self.progress.reference_age += 1;
         if let (Some(controller), Some(kl)) = (self.config.kl_controller, result.tokens().kl()) {
             let mut adaptive = AdaptiveKl::new(controller, self.progress.kl_coef);

@@ -255,6 +255,7 @@ impl Metrics {
         self.push("time/forward", parts.forward.as_secs_f64());
         self.push("time/backward", parts.backward.as_secs_f64());
         self.push("time/optimizer", parts.optimizer.as_secs_f64());
+        self.push("time/reused", report.learned.reused);
         self.push("tokens_per_second", report.actions() as f64 / all);
         observed.calls.iter().for_each(|calls| self.push_calls(calls));
         if let Some(memory) = observed.memory {

@@ -155,6 +155,11 @@ impl<M: LanguageModel> MicroBatchState<M> {
             .collect()
     }
 
+    /// See [`MicroBatch::known_tokens`].
+    pub(crate) fn known_tokens(&self) -> [usize; 2] {
+        self.micro.known_tokens()
+    }
+
     /// Forgets the activations of the rollout, because the policy has changed.
     pub(crate) fn forget_activations(&mut self) {
         self.micro.forget_activations();

@@ -153,6 +153,7 @@ impl<M: LanguageModel> Learner<M> {
         let mut times = LearnTimes::default();
         // log π_ref for each action, in micro-batches that fit into memory
         let mut batches = timed(&mut times.reference, || self.micro_batches(groups))?;
+        let reused = reused(&batches);
         // Â_i = (r_i − mean) / std within each group
         let compare = || self.compare_groups(groups, &mut batches);
         let Compared { zero_std_share, reward_kl, objectives } =
@@ -183,11 +184,19 @@ impl<M: LanguageModel> Learner<M> {
             updates,
             supervised,
             combined,
+            reused,
             times,
         };
         self.step_done(&result, groups);
         Ok(result)
     }
+}
+
+/// Returns the fraction of tokens whose activations are known from the rollout.
+fn reused<M: LanguageModel>(batches: &[MicroBatchState<M>]) -> f64 {
+    let counts = batches.iter().map(MicroBatchState::known_tokens);
+    let [all, known] = counts.fold([0, 0], |[a, b], [all, known]| [a + all, b + known]);
+    known as f64 / all.max(1) as f64
 }
 
 impl<M: LanguageModel> Grpo<M> {

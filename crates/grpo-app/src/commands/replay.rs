@@ -27,7 +27,6 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     file.refuse_servers("grpo replay")?;
-    file.compute_everything();
     anyhow::ensure!(
         file.train.staleness == 0,
         "grpo replay cannot replay runs with train.staleness = {}, whose rollouts were sampled by earlier policies",

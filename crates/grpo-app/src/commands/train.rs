@@ -100,6 +100,15 @@ pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> 
     if observer.can_roll_back && session.training.steps() == 0 {
         observer.checkpoint(&session.training, false)?;
     }
+    // The run was killed after the last recorded step, but before its checkpoint was written.
+    let steps = u64::from(session.training.steps());
+    let is_missing = || -> anyhow::Result<bool> {
+        let checkpoints = session.folder.checkpoints()?;
+        Ok(checkpoints.iter().all(|checkpoint| checkpoint.step != steps))
+    };
+    if session.is_resumed && steps > 0 && is_missing()? {
+        observer.checkpoint(&session.training, false)?;
+    }
     let trained = train(session, &mut observer);
     observer.monitor.finish();
     match trained {

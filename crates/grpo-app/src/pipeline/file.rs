@@ -11,6 +11,8 @@ use toml::Table;
 use crate::config::{self, Origin};
 use crate::output::command_line;
 
+use super::stage_config::StageConfig;
+
 /// Contents of a pipeline file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,16 +91,6 @@ impl Deref for Stage {
     fn deref(&self) -> &StageSection {
         &self.section
     }
-}
-
-/// The configuration of a stage, including the files it extends.
-pub(super) struct StageConfig {
-    pub(super) path: PathBuf,
-    pub(super) run: PathBuf,
-    /// `KEY=VALUE` pairs of all `--set` options that the command gets.
-    pub(super) set: Vec<String>,
-    /// Includes the changes by `set`.
-    pub(super) keys: Table,
 }
 
 /// Options that only `grpo run` may pass to commands.
@@ -225,6 +217,22 @@ impl Stage {
             });
             made.into_iter().any(|output| input.starts_with(output))
         };
+        for (name, input) in self.config.iter().flat_map(StageConfig::inputs) {
+            // A stage without a run folder may write more files next to its outputs.
+            let folder = input.parent().filter(|folder| *folder != Path::new(""));
+            let is_beside = earlier
+                .iter()
+                .filter(|stage| stage.config.is_none())
+                .flat_map(|stage| &stage.outputs)
+                .any(|output| folder.is_some() && output.parent() == folder);
+            ensure!(
+                is_made(&input) || is_beside || input.exists(),
+                "{}{name} = \"{}\" does not exist, and no earlier stage writes it; correct the path in {}",
+                place("config"),
+                input.display(),
+                self.config.as_ref().map_or(Path::new(""), |config| &config.path).display()
+            );
+        }
         for input in &self.inputs {
             ensure!(
                 is_made(input) || input.exists(),
@@ -242,18 +250,6 @@ impl Stage {
             Some(config) => &config.run,
             None => &self.outputs[0],
         }
-    }
-}
-
-impl StageConfig {
-    fn read(path: PathBuf, set: Vec<String>) -> anyhow::Result<Self> {
-        let loaded = config::load::<Table>(&path, &set)?;
-        let run = loaded.value.get("run").and_then(toml::Value::as_str);
-        let run = run.with_context(|| {
-            let place = loaded.origin.place("run");
-            format!("{place}the key `run` (run folder) is missing; add it, or pass the file under arguments")
-        })?;
-        Ok(Self { run: PathBuf::from(run), set, keys: loaded.value, path })
     }
 }
 

@@ -9,6 +9,7 @@ mod file;
 mod plan;
 mod process;
 mod progress;
+mod stage_config;
 mod summary;
 
 use std::path::PathBuf;
@@ -83,6 +84,17 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     let pipeline = Pipeline::read(&arguments.pipeline, commands, &arguments.set)?;
     let request = Request { force: arguments.force, plain: arguments.plain };
     let plans = plan::plans(&pipeline, &request)?;
+    for (stage, plan) in pipeline.stages.iter().zip(&plans) {
+        let (Some(_), Some(_), Plan::Run { instead: Some(reason), is_outdated: true, .. }) =
+            (arguments.command, &stage.config, plan)
+        else {
+            continue;
+        };
+        anyhow::bail!(
+            "{reason} since `{}` was trained; its results would not be comparable with those of new runs: undo the change, or choose another folder with -o",
+            stage.name
+        );
+    }
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
         let Some(difference) = stage.edited_since(plan)? else { continue };
         anyhow::ensure!(

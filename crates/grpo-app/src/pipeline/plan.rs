@@ -7,6 +7,7 @@ use anyhow::ensure;
 use grpo_run::RunFolder;
 
 use crate::output::command_line;
+use crate::phase::Phase;
 use crate::run_files::config_of_run;
 
 use super::difference::first_difference;
@@ -30,6 +31,8 @@ pub(super) enum Plan {
         words: Vec<String>,
         /// Why existing results are not used, if there are any.
         instead: Option<String>,
+        /// Whether an input has changed since these results.
+        is_outdated: bool,
     },
 }
 
@@ -38,7 +41,7 @@ impl fmt::Display for Plan {
         match self {
             Self::Reuse => f.write_str("finished, reused"),
             Self::Resume(words) => write!(f, "grpo {}", command_line(words)),
-            Self::Run { words, instead } => {
+            Self::Run { words, instead, .. } => {
                 write!(f, "grpo {}", command_line(words))?;
                 instead.iter().try_for_each(|reason| write!(f, "  # again: {reason}"))
             }
@@ -49,6 +52,7 @@ impl fmt::Display for Plan {
 /// Plans all stages. Once a stage has to run, all later ones run as well because they depend on its
 /// results.
 pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Vec<Plan>> {
+    let _phase = Phase::begin("comparing the inputs of the stages");
     let mut files = Files::default();
     // Why all following stages have to run.
     let mut again = request.force.then(|| "--force".to_owned());
@@ -64,7 +68,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
         );
         let changes = |place: &Path| stage.inputs.iter().any(|input| input.starts_with(place));
         let before = changed.iter().find(|before| changes(before.place()));
-        let again_here = again.clone().or(before.map(|stage| runs_again(stage)));
+        let again_here = again.clone().or(before.map(|stage| reason_of_earlier(stage)));
         let progress = match again_here {
             Some(_) if !stage.has_begun() => Progress::Missing,
             Some(reason) => Progress::Unusable(reason),
@@ -74,7 +78,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
         if plan != Plan::Reuse {
             match stage.independent {
                 true => changed.push(stage),
-                false => again = again.or_else(|| Some(runs_again(stage))),
+                false => again = again.or_else(|| Some(reason_of_earlier(stage))),
             }
         }
         plans.push(plan);
@@ -82,7 +86,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
     Ok(plans)
 }
 
-fn runs_again(stage: &Stage) -> String {
+fn reason_of_earlier(stage: &Stage) -> String {
     format!("stage `{}` runs before it", stage.name)
 }
 
@@ -91,6 +95,7 @@ impl Stage {
         // An existing run that was started with the same values needs no new one.
         let is_same = self.set.is_empty() || self.ran_with_set();
         let mut words = vec![self.command.clone()];
+        let is_outdated = matches!(progress, Progress::Outdated(_));
         let instead = match progress {
             Progress::Finished => {
                 ensure!(is_same, "{}", self.refusal_of_set());
@@ -102,7 +107,7 @@ impl Stage {
                 return Ok(Plan::Resume(words));
             }
             Progress::Interrupted => Some("the interrupted run had other values of --set".into()),
-            Progress::Unusable(reason) => Some(reason),
+            Progress::Outdated(reason) | Progress::Unusable(reason) => Some(reason),
             Progress::Missing => None,
         };
         words.extend(self.config.iter().map(|config| config.path.display().to_string()));
@@ -112,7 +117,7 @@ impl Stage {
             words.push("--force".to_owned());
         }
         words.extend(self.plain(request));
-        Ok(Plan::Run { words, instead })
+        Ok(Plan::Run { words, instead, is_outdated })
     }
 
     fn plain(&self, request: &Request) -> Option<String> {
@@ -137,9 +142,15 @@ impl Stage {
         };
         let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
         let difference = first_difference(&config.keys, &recorded, "");
+        let consequence = match plan {
+            Plan::Resume(_) => {
+                "; the run continues with the recorded value (rename its folder to start again)"
+            }
+            _ => "",
+        };
         Ok(difference.map(|difference| {
             format!(
-                "{} no longer matches {}/config.toml: {difference}",
+                "{} no longer matches {}/config.toml: {difference}{consequence}",
                 config.path.display(),
                 config.run.display()
             )

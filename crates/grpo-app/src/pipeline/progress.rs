@@ -1,12 +1,12 @@
 //! Determines how far a stage has come, from its run folder or its output files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
 use grpo_data::regular_file;
-use grpo_run::{DataFile, EventKind, RunFolder, RunInfo};
+use grpo_run::{DataFile, Event, EventKind, RunFolder, RunInfo};
 use serde_json::Value;
 
 use crate::run_files::config_of_run;
@@ -16,25 +16,33 @@ use super::file::{Stage, sets};
 /// Progress of a stage.
 pub(super) enum Progress {
     Missing,
-    /// Results are missing, incomplete or outdated, for this reason.
+    /// An input has changed, for example `a.smi has changed`.
+    Outdated(String),
+    /// Results are missing or incomplete, for this reason.
     Unusable(String),
     /// Interrupted, can be resumed.
     Interrupted,
     Finished,
 }
 
-/// Hashes of files that several stages read.
+/// Sizes and hashes of files, which several stages may read.
 #[derive(Default)]
-pub(super) struct Files(HashMap<PathBuf, Option<DataFile>>);
+pub(super) struct Files(HashMap<PathBuf, (u64, String)>);
 
 impl Files {
     /// Returns whether the content of a file differs from the recorded one. A file that no longer
     /// exists has not changed.
-    fn has_changed(&mut self, recorded: &DataFile) -> bool {
+    fn has_changed(&mut self, recorded: &DataFile) -> anyhow::Result<bool> {
         let DataFile { role, path, bytes, sha256 } = recorded;
-        let measure = || DataFile::measure(role, path).ok();
-        let now = self.0.entry(path.clone()).or_insert_with(measure);
-        now.as_ref().is_some_and(|now| (now.bytes, &now.sha256) != (*bytes, sha256))
+        if !path.exists() {
+            return Ok(false);
+        }
+        if !self.0.contains_key(path) {
+            let DataFile { bytes, sha256, .. } = DataFile::measure(role, path)?;
+            self.0.insert(path.clone(), (bytes, sha256));
+        }
+        let (bytes_now, sha256_now) = &self.0[path];
+        Ok((bytes_now, sha256_now) != (bytes, sha256))
     }
 }
 
@@ -44,8 +52,11 @@ impl Stage {
             return Ok(Progress::Missing);
         }
         let Some(config) = &self.config else {
-            let reason = self.incomplete().or(self.changed_input(&[], files)?);
-            return Ok(reason.map_or(Progress::Finished, Progress::Unusable));
+            return Ok(match (self.incomplete(), self.changed_input(&[], files)?) {
+                (Some(reason), _) => Progress::Unusable(reason),
+                (None, Some(reason)) => Progress::Outdated(reason),
+                (None, None) => Progress::Finished,
+            });
         };
         let run = RunFolder::open(&config.run).and_then(|run| Ok((run.read_info()?, run)));
         let Ok((info, run)) = run else {
@@ -60,12 +71,18 @@ impl Stage {
             )
         })?;
         if let Some(reason) = self.changed_input(&info.data, files)? {
-            return Ok(Progress::Unusable(reason));
+            return Ok(Progress::Outdated(reason));
         }
-        Ok(match (is_finished(&run)?, self.incomplete()) {
+        let events = run.read_events()?;
+        Ok(match (is_finished(&events), self.incomplete()) {
             (true, None) => Progress::Finished,
-            _ if self.has("resume") => Progress::Interrupted,
-            (_, reason) => Progress::Unusable(reason.unwrap_or_else(|| "it did not finish".into())),
+            (true, Some(reason)) => Progress::Unusable(reason),
+            // It would be stopped again.
+            _ if was_stopped_by_guard(&events) => {
+                Progress::Unusable("a guard stopped it".to_owned())
+            }
+            (false, _) if self.has("resume") => Progress::Interrupted,
+            (false, _) => Progress::Unusable("it did not finish".to_owned()),
         })
     }
 
@@ -130,21 +147,31 @@ impl Stage {
         recorded: &[DataFile],
         files: &mut Files,
     ) -> anyhow::Result<Option<String>> {
-        let reason = |path: &Path| format!("{} has changed", path.display());
-        if let Some(file) = recorded.iter().find(|file| files.has_changed(file)) {
-            return Ok(Some(reason(&file.path)));
+        for file in recorded {
+            if files.has_changed(file)? {
+                return Ok(Some(format!("{} has changed", file.path.display())));
+            }
         }
-        let is_recorded = |input: &Path| recorded.iter().any(|file| file.path.starts_with(input));
+        let recorded: BTreeSet<PathBuf> =
+            recorded.iter().map(|file| absolute(&file.path)).collect();
         let outputs = self.outputs.iter().filter(|path| path.exists());
-        let times = outputs.map(|path| modified(path)).collect::<anyhow::Result<Vec<_>>>()?;
-        let Some(oldest) = times.into_iter().min() else { return Ok(None) };
-        for input in self.inputs.iter().filter(|path| path.exists() && !is_recorded(path)) {
+        let times = outputs.map(|path| Ok((modified(path)?, path)));
+        let times = times.collect::<anyhow::Result<Vec<_>>>()?;
+        let Some((oldest, output)) = times.into_iter().min() else { return Ok(None) };
+        let unrecorded = |path: &&PathBuf| path.exists() && !recorded.contains(&absolute(path));
+        for input in self.inputs.iter().filter(unrecorded) {
             if modified(input)? > oldest {
-                return Ok(Some(reason(input)));
+                let (input, output) = (input.display(), output.display());
+                return Ok(Some(format!("{input} is newer than {output}")));
             }
         }
         Ok(None)
     }
+}
+
+/// Returns an absolute path, so that different spellings are equal.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn modified(path: &Path) -> anyhow::Result<SystemTime> {
@@ -153,9 +180,20 @@ fn modified(path: &Path) -> anyhow::Result<SystemTime> {
 }
 
 /// Returns whether a run has completed all steps.
-fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
-    let last = run.read_events()?.pop();
-    Ok(last.is_some_and(|last| matches!(last.what, EventKind::Finished { .. })))
+fn is_finished(events: &[Event]) -> bool {
+    events.last().is_some_and(|last| matches!(last.what, EventKind::Finished { .. }))
+}
+
+/// Returns whether a guard ended a run, and not an error or a missing improvement.
+fn was_stopped_by_guard(events: &[Event]) -> bool {
+    let Some(Event { step, what: EventKind::Stopped { .. }, .. }) = events.last() else {
+        return false;
+    };
+    let is_cause = |event: &Event| match &event.what {
+        EventKind::Guard { action, .. } => event.step == *step && action != "warn",
+        _ => false,
+    };
+    events.iter().any(is_cause)
 }
 
 fn has_entries(folder: &Path) -> bool {

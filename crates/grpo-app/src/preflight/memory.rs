@@ -19,6 +19,9 @@ pub(super) struct MemoryPlan {
     /// (docs/decisions/0017), so only the larger of the two counts.
     sampling: Vec<Part>,
     update: Vec<Part>,
+    /// Activations of the rollout that the update uses again. They are limited to the memory that is
+    /// left.
+    kept: Part,
     /// Expected number of micro-batches per step.
     pub(super) micro_batches: f64,
 }
@@ -40,13 +43,14 @@ const PAGE: f64 = 16.0;
 const PROGRAM: f64 = 40e6 / 4.0;
 
 impl MemoryPlan {
-    /// Estimates the memory of a run. `lengths` are measured on a trial batch. If they are missing,
+    /// Estimates the memory of each of `ranks` processes of a run. `lengths` are measured on a trial batch. If they are missing,
     /// all completions are assumed to have the maximum length.
     pub(super) fn of(
         file: &TrainFile,
         policy: &Policy,
         longest_prompt: usize,
         lengths: Option<Lengths>,
+        ranks: usize,
     ) -> Self {
         let (train, sampling) = (&file.train, &file.grpo().sampling);
         let limit = sampling.max_new_tokens;
@@ -91,8 +95,7 @@ impl MemoryPlan {
         let repeated = if fills { 3.0 * scored * of.description.width as f64 } else { 0.0 };
         // With several micro-batches, the gradients of each are added to an accumulated copy.
         let gradients = trained * if micro_batches > 1.0 { 2.0 } else { 1.0 };
-        let samples_here = !fills && file.rollout.is_none();
-        let kept = if samples_here { of.kept(step_tokens, file) } else { 0.0 };
+        let kept = of.kept(step_tokens / ranks as f64, file);
         let activations = of.activations(tokens, train.activation_checkpointing);
         Self {
             held: vec![
@@ -100,7 +103,6 @@ impl MemoryPlan {
                 part("weights", base, of_model),
                 part("reference", reference, of_trained),
                 part("optimizer", 2.0 * trained, of_trained),
-                part("kept activations", kept, "lower train.reuse_activations_mb"),
             ],
             sampling: vec![
                 part("snapshot", copied, of_copied),
@@ -118,8 +120,16 @@ impl MemoryPlan {
                     },
                 ),
             ],
+            kept: part("kept activations", kept, "lower train.reuse_activations_mb"),
             micro_batches,
         }
+    }
+
+    /// Limits the kept activations to what is left of `available` bytes, and returns the latter.
+    pub(super) fn limit_kept(&mut self, available: u64) -> u64 {
+        let left = available.saturating_sub(self.needed());
+        self.kept.bytes = self.kept.bytes.min(left);
+        left
     }
 
     /// Returns the parts that make up the peak.
@@ -130,16 +140,22 @@ impl MemoryPlan {
         self.held.iter().chain(phase)
     }
 
+    /// Returns the estimated peak in bytes without the kept activations.
+    fn needed(&self) -> u64 {
+        self.peak().map(|part| part.bytes).sum()
+    }
+
     /// Returns the estimated peak in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.peak().map(|part| part.bytes).sum()
+        self.needed() + self.kept.bytes
     }
 
     /// Formats the estimate for each of `ranks` processes.
     pub(super) fn line(&self, ranks: usize, available: Option<u64>) -> String {
         let there = available.map(|bytes| format!("; {} available", words(bytes)));
         let (need, there) = (words(self.bytes()), there.unwrap_or_default());
-        let visible = self.peak().filter(|part| 50 * part.bytes >= self.bytes());
+        let all = self.peak().chain([&self.kept]);
+        let visible = all.filter(|part| 50 * part.bytes >= self.bytes());
         let parts = visible.map(|part| format!("{} {}", part.what, words(part.bytes)));
         let parts = parts.collect::<Vec<_>>().join(", ");
         let each = if ranks > 1 { " in each process" } else { "" };
@@ -149,9 +165,9 @@ impl MemoryPlan {
     pub(super) fn refuse_above(&self, available: u64) -> anyhow::Result<()> {
         let most = self.peak().max_by_key(|part| part.bytes).expect("a memory plan is not empty");
         anyhow::ensure!(
-            self.bytes() <= available,
+            self.needed() <= available,
             "training needs about {} of memory, but only {} is available; most of it is for {} ({}): {}, or start anyway with --set preflight.ignore_memory=true",
-            words(self.bytes()),
+            words(self.needed()),
             words(available),
             most.what,
             words(most.bytes),
@@ -233,6 +249,10 @@ impl Sizes<'_> {
 
     /// Returns the size of the activations that are kept from a rollout of this number of tokens.
     fn kept(&self, tokens: f64, file: &TrainFile) -> f64 {
+        // Those of tasks with their own prompt source are not kept.
+        if file.source.is_some() || file.rollout.is_some() {
+            return 0.0;
+        }
         let it = self.description;
         let attention = (it.heads + 2 * it.kv_heads) * it.head_width;
         let mlp = match it.activation {
@@ -278,7 +298,21 @@ mod tests {
                 part("gradients", 1e9, "train an adapter with [lora]"),
                 part("activations", 2e9, "lower train.micro_batch_tokens"),
             ],
+            kept: part("kept activations", 0.0, ""),
         }
+    }
+
+    #[test]
+    fn kept_activations_are_limited_to_the_memory_that_is_left() {
+        let with_kept = || MemoryPlan { kept: part("kept activations", 1e9, ""), ..plan() };
+        assert_eq!(with_kept().bytes(), 20_000_000_000);
+        for (available, kept) in [(30_u64, 4), (20, 4), (18, 2), (16, 0), (10, 0)] {
+            let mut plan = with_kept();
+            let left = available.saturating_sub(16) * 1_000_000_000;
+            assert_eq!(plan.limit_kept(available * 1_000_000_000), left);
+            assert_eq!(plan.bytes(), (16 + kept) * 1_000_000_000);
+        }
+        assert!(with_kept().refuse_above(16_000_000_000).is_ok());
     }
 
     #[test]

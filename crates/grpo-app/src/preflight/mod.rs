@@ -40,12 +40,13 @@ pub(crate) fn preflight(
     let lengths = trial.as_ref().map(Trial::lengths);
     let disk = disk::Need::of(file, grpo.policy(), lengths);
     lines.push(format!("disk         {}", disk.checked(&file.run)?));
-    let plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths);
+    let mut plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths, ranks);
     // Other devices have their own memory.
     if device::name().backend == Backend::Cpu {
         let available = grpo_process::available_memory();
         if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
             plan.refuse_above(available)?;
+            grpo.learner().limit_reuse(plan.limit_kept(available));
         }
         lines.push(plan.line(ranks, available));
     }

@@ -24,7 +24,7 @@ fn describe(name: &str, content: &[u8]) -> Vec<String> {
     let invalid = rows.len() - valid;
     let empty = match rows.iter().filter(|row| row.starts_with(',')).count() {
         0 => String::new(),
-        empty => format!(", {empty} of them without a SMILES"),
+        empty => format!(", {empty} of them empty"),
     };
     assert_eq!(ended.stderr, format!("valid    {valid:>8}\ninvalid  {invalid:>8}{empty}\n"));
     rows

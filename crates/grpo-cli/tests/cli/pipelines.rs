@@ -106,24 +106,28 @@ fn a_stage_with_changed_inputs_and_all_later_ones_run_again() {
         place.succeed(&[&["run", "pipeline.toml", "--check"], words].concat()).stdout
     };
     place.write("notes.txt", "1");
-    let inputs = r#"inputs = ["molecules.smi", "notes.txt"]"#;
+    // Another spelling of the path in the configuration.
+    let inputs = r#"inputs = ["./molecules.smi", "notes.txt"]"#;
     place.write("pipeline.toml", PIPELINE.replace(r#"inputs = ["molecules.smi"]"#, inputs));
     place.succeed(&["run", "pipeline.toml"]);
 
     set_time("molecules.smi", soon);
     assert_eq!(planned(&[]), "prior        finished, reused\ngrpo         finished, reused\n");
     set_time("notes.txt", soon);
-    let again = |file: &str, set: &str| {
+    let again = |reason: &str, set: &str| {
         format!(
-            "prior        grpo pretrain pretrain.toml --set pretrain.epochs=2 --force  # again: {file} has changed\ngrpo         grpo train train.toml {set}--force  # again: stage `prior` runs before it\n"
+            "prior        grpo pretrain pretrain.toml --set pretrain.epochs=2 --force  # again: {reason}\ngrpo         grpo train train.toml {set}--force  # again: stage `prior` runs before it\n"
         )
     };
-    assert_eq!(planned(&["--set", "seed=7"]), again("notes.txt", "--set=seed=7 "));
+    assert_eq!(
+        planned(&["--set", "seed=7"]),
+        again("notes.txt is newer than prior/model/manifest.json", "--set=seed=7 ")
+    );
     set_time("notes.txt", SystemTime::UNIX_EPOCH);
     let molecules = place.read("molecules.smi");
     place.write("molecules.smi", format!("{molecules}CCCCO\n"));
     set_time("molecules.smi", SystemTime::UNIX_EPOCH);
-    assert_eq!(planned(&[]), again("molecules.smi", ""));
+    assert_eq!(planned(&[]), again("molecules.smi has changed", ""));
     // Only the second stage reads the first one's model.
     place.write("molecules.smi", molecules);
     place.write("prior/model/config.json", place.read("prior/model/config.json") + " ");
@@ -233,6 +237,10 @@ fn a_gate_that_was_not_passed_ends_the_pipeline() {
     let said = "stage `prior` failed; resume with `grpo run pipeline.toml`: gate.json does not record a passed gate\n";
     assert!(ended.code == Some(1) && ended.stderr.ends_with(said), "{}", ended.stderr);
     assert!(!place.path("run").exists());
+    // A finished run cannot be resumed to pass it.
+    let checked = place.succeed(&["run", "pipeline.toml", "--check"]).stdout;
+    let again = "--force  # again: gate.json does not record a passed gate\n";
+    assert!(checked.contains(again), "{checked}");
     place.write("gate.json", r#"{"passed": true}"#);
     let ended = place.succeed(&["run", "pipeline.toml"]);
     assert_eq!(outcomes(&ended), ["reused", "done"]);
@@ -277,8 +285,39 @@ fn an_interrupted_stage_resumes() {
         checked.stdout,
         "prior        finished, reused\ngrpo         grpo train train.toml --set=seed=7 --force  # again: the interrupted run had other values of --set\n"
     );
+    let train = place.read("train.toml");
+    place.write("train.toml", train.replace("steps = 100", "steps = 5"));
+    let checked = place.succeed(&["run", "pipeline.toml", "--check"]);
+    let said = "warning: train.toml no longer matches run/config.toml: train.steps is now 5, but was 100; the run continues with the recorded value (rename its folder to start again)\n";
+    assert!(checked.stderr.contains(said), "{}", checked.stderr);
     let ended = place.succeed(&["run", "pipeline.toml"]);
     assert_eq!(outcomes(&ended), ["reused", "resumed"]);
+}
+
+/// With the same configuration, the guard would stop the run again.
+#[test]
+fn a_run_that_a_guard_stopped_runs_again() {
+    let place = place();
+    let guard = "\n[[guards]]\nwatch = \"entropy\"\nabove = 0.0\naction = \"stop\"\n";
+    place.write("train.toml", place.read("train.toml") + guard);
+    let ended = place.run(&["run", "pipeline.toml"]);
+    assert!(ended.stderr.contains("a guard stopped training run run"), "{}", ended.stderr);
+    let checked = place.succeed(&["run", "pipeline.toml", "--check"]).stdout;
+    let again = "grpo         grpo train train.toml --force  # again: a guard stopped it\n";
+    assert!(checked.ends_with(again), "{checked}");
+    place.write("train.toml", place.read("train.toml").replace(guard, ""));
+    assert_eq!(outcomes(&place.succeed(&["run", "pipeline.toml"])), ["reused", "done"]);
+}
+
+#[test]
+fn models_and_data_exist_or_are_written_by_an_earlier_stage() {
+    let place = place();
+    let train = place.read("train.toml").replace("prior/model", "priro/model");
+    place.write("train.toml", train);
+    place.refuse(
+        &["run", "pipeline.toml", "--check"],
+        str![[r#"pipeline.toml:13: model = "priro/model" does not exist, and no earlier stage writes it; correct the path in train.toml"#]],
+    );
 }
 
 #[test]

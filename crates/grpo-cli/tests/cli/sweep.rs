@@ -69,6 +69,19 @@ fn values_and_seeds_are_trained_and_compared() {
     );
 }
 
+/// Old and new runs would have learned from different data.
+#[test]
+fn a_sweep_is_not_continued_with_other_data() {
+    let place = Place::for_pretraining();
+    let sweep = ["sweep", "pretrain.toml", "--seeds=1", "-o", "s", "--train-only"];
+    place.succeed(&sweep);
+    place.write("molecules.smi", place.read("molecules.smi") + "CCCCO\n");
+    place.refuse(
+        &sweep,
+        str!["molecules.smi has changed since `baseline/seed-1` was trained; its results would not be comparable with those of new runs: undo the change, or choose another folder with -o"],
+    );
+}
+
 #[test]
 fn a_failing_combination_does_not_stop_the_others() {
     let place = Place::for_training();

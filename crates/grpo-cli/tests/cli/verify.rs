@@ -56,3 +56,31 @@ fn verifying_leaves_a_run_as_it_is() {
         ended.stderr
     );
 }
+
+/// A run that was killed between the record of a step and its checkpoint continues behind the verified
+/// steps, and has all checkpoints that are due.
+#[test]
+fn the_checkpoint_of_the_last_verified_step_is_written() {
+    let place = place(6);
+    let configuration = place.read("train.toml").replace("every = 1\n", "every = 4\n");
+    place.write("train.toml", configuration);
+    place.succeed(&["train", "train.toml"]);
+    for name in ["metrics.jsonl", "ledger.jsonl"] {
+        let path = format!("run/{name}");
+        let lines: Vec<String> =
+            place.read(&path).lines().take(4).map(|line| format!("{line}\n")).collect();
+        place.write(&path, lines.concat());
+    }
+    let events = place.read("run/events.jsonl");
+    let started: Vec<&str> = events.split_inclusive('\n').collect();
+    let first = started.iter().position(|line| line.contains("\"checkpoint\"")).unwrap();
+    place.write("run/events.jsonl", started[..first].concat());
+    for folder in ["checkpoints", "model"] {
+        std::fs::remove_dir_all(place.path("run").join(folder)).unwrap();
+    }
+    std::fs::create_dir(place.path("run/checkpoints")).unwrap();
+    std::fs::remove_file(place.path("run/comparison.json")).unwrap();
+    place.succeed(&["train", "--resume", "run", "--verify"]);
+    let audited = place.run(&["audit", "run"]);
+    assert_eq!(audited.code, Some(0), "{}{}", audited.stdout, audited.stderr);
+}

@@ -12,32 +12,24 @@ use crate::bf16_product::{Left, Matrix, Right, product};
 use crate::flex::{matrix, primitive};
 use crate::tape::Operation;
 
-pub(crate) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    Linear { factors: Factors::F32, known: None }.of(x, weight, bias)
-}
-
-pub(crate) fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    Linear { factors: Factors::Bf16, known: None }.of(x, weight, bias)
-}
-
-/// Same as [`linear`] with the output `y`, which is not computed.
-pub(crate) fn known_linear(
-    y: Tensor<2>,
+/// Computes a linear layer, or takes its output from `known`.
+pub(crate) fn linear(
     x: Tensor<2>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
+    known: Option<Tensor<2>>,
 ) -> Tensor<2> {
-    Linear { factors: Factors::F32, known: Some(primitive(y)) }.of(x, weight, bias)
+    Linear { factors: Factors::F32, known: known.map(primitive) }.of(x, weight, bias)
 }
 
-/// Same as [`bf16_linear`] with the output `y`, which is not computed.
-pub(crate) fn known_bf16_linear(
-    y: Tensor<2>,
+/// Same as [`linear`] with factors rounded to bf16.
+pub(crate) fn bf16_linear(
     x: Tensor<2>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
+    known: Option<Tensor<2>>,
 ) -> Tensor<2> {
-    Linear { factors: Factors::Bf16, known: Some(primitive(y)) }.of(x, weight, bias)
+    Linear { factors: Factors::Bf16, known: known.map(primitive) }.of(x, weight, bias)
 }
 
 /// Rounds and packs a weight for many products.

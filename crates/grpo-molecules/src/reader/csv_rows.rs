@@ -84,21 +84,7 @@ impl CsvRows {
         }
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
         for column in [smiles, name, split].into_iter().flatten() {
-            let chosen = &names[column];
-            // A column that was named exactly is distinct from one in another case.
-            let is_exact = options.smiles_column.as_ref() == Some(chosen);
-            let is_same = |other: &&String| {
-                *other == chosen || !is_exact && other.eq_ignore_ascii_case(chosen)
-            };
-            let same: Vec<String> = names.iter().filter(is_same).cloned().collect();
-            if same.len() > 1 {
-                return Err(DataError::Invalid(format!(
-                    "`{}` has {} columns with the same name ({}); rename or remove all but one",
-                    origin.path.display(),
-                    same.len(),
-                    Names(same)
-                )));
-            }
+            refuse_duplicates(&names, column, Some(column) == smiles, options, origin)?;
         }
         let width = names.len();
         let lower = names.iter().map(|name| name.to_ascii_lowercase()).zip(0..);
@@ -152,6 +138,35 @@ impl CsvRows {
                 .collect::<Result<_, DataError>>()?,
         }))
     }
+}
+
+/// Returns an error if the name of a column is ambiguous.
+fn refuse_duplicates(
+    names: &[String],
+    column: usize,
+    is_smiles: bool,
+    options: &ReadOptions,
+    origin: &FileOrigin,
+) -> Result<(), DataError> {
+    let chosen = &names[column];
+    // A column that was named exactly is distinct from one in another case.
+    let is_exact = options.smiles_column.as_ref() == Some(chosen);
+    let is_same =
+        |other: &&String| *other == chosen || !is_exact && other.eq_ignore_ascii_case(chosen);
+    let same: Vec<String> = names.iter().filter(is_same).cloned().collect();
+    if same.len() == 1 {
+        return Ok(());
+    }
+    let setting = options.column_setting.filter(|_| is_smiles && same[0] != same[1]);
+    let choice = setting.map_or(String::new(), |setting| {
+        format!(", or set {setting} to one of them, in this spelling")
+    });
+    Err(DataError::Invalid(format!(
+        "`{}` has {} columns with the same name ({}); rename or remove all but one{choice}",
+        origin.path.display(),
+        same.len(),
+        Names(same)
+    )))
 }
 
 /// Detects the cell separator in the header line. The returned source starts at the beginning.

@@ -1,10 +1,11 @@
 //! Activations that are kept for training.
 
+use burn::tensor::Tensor;
 use grpo_data::{Group, Prompt, Purpose};
 use grpo_model::{Dropout, Frozen, LanguageModel, RolloutActivations, TokenBatch, Transformer};
 use grpo_rollout::{Autoregressive, Rollout, StepKey};
 
-use crate::support::{KEY, completions, in_pool, model, prompts, settings};
+use crate::support::{KEY, VOCABULARY, completions, in_pool, model, prompts, scaled, settings};
 
 /// Samples with this number of threads, and therefore engines, in batches that are smaller than the
 /// number of completions.
@@ -38,7 +39,7 @@ fn packed(groups: &[Group], shares: bool) -> TokenBatch {
     batch
 }
 
-fn bits(hidden: burn::tensor::Tensor<2>) -> Vec<u32> {
+fn bits(hidden: Tensor<2>) -> Vec<u32> {
     hidden.into_data().iter::<f32>().map(f32::to_bits).collect()
 }
 
@@ -54,7 +55,7 @@ fn hidden_states_are_the_same_bits() {
                 let groups = sample(&kept, threads, key);
                 for shares in [false, true] {
                     let batch = packed(&groups, shares);
-                    let known = kept.of(&batch, key.policy_version).expect("all are kept");
+                    let known = kept.look_up(&batch, key.policy_version).expect("all are kept");
                     assert_eq!(
                         bits(model.hidden_from(&known, &batch)),
                         bits(model.hidden(&batch, &mut Dropout::off())),
@@ -71,22 +72,14 @@ fn hidden_states_are_the_same_bits() {
 fn known_activations_are_not_computed_again() {
     let kept = RolloutActivations::new(100_000_000);
     let batch = packed(&sample(&kept, 1, KEY), false);
-    let known = kept.of(&batch, KEY.policy_version).unwrap();
-    let config = grpo_model::MolGptConfig::new(
-        crate::support::VOCABULARY,
-        crate::support::CONTEXT,
-        2,
-        2,
-        16,
-    );
-    let config = grpo_model::ModelConfig::molgpt(&config).unwrap();
-    let other = Transformer::random(&config, 2, &burn::tensor::Device::flex()).unwrap();
+    let known = kept.look_up(&batch, KEY.policy_version).unwrap();
+    let other = scaled(1.5);
     let computed = bits(other.hidden(&batch, &mut Dropout::off()));
     assert_ne!(bits(other.hidden_from(&known, &batch)), computed);
     // With nothing kept, it computes.
     let kept = RolloutActivations::new(0);
     sample(&kept, 1, KEY);
-    let known = kept.of(&batch, KEY.policy_version).unwrap();
+    let known = kept.look_up(&batch, KEY.policy_version).unwrap();
     assert_eq!(bits(other.hidden_from(&known, &batch)), computed);
 }
 
@@ -95,15 +88,17 @@ fn other_tokens_versions_and_purposes_are_unknown() {
     let kept = RolloutActivations::new(100_000_000);
     let groups = sample(&kept, 1, KEY);
     let (batch, version) = (packed(&groups, false), KEY.policy_version);
-    assert!(kept.of(&batch, version).is_some());
-    assert!(kept.of(&batch, version + 1).is_none());
+    assert!(kept.look_up(&batch, version).is_some());
+    assert!(kept.look_up(&batch, version + 1).is_none());
     let longest = completions(&groups).max_by_key(|completion| completion.ids().len()).unwrap();
     let mut changed = longest.ids().to_vec();
-    changed[1] = (changed[1] + 1) % crate::support::VOCABULARY as u32;
+    changed[1] = (changed[1] + 1) % VOCABULARY as u32;
     let mut more = batch.clone();
     more.push(&changed);
-    assert!(kept.of(&more, version).is_none());
+    assert!(kept.look_up(&more, version).is_none());
     // Completions of an evaluation replace nothing.
     sample(&kept, 1, StepKey { purpose: Purpose::Evaluation, policy_version: 9, ..KEY });
-    assert!(kept.of(&batch, 9).is_none() && kept.of(&batch, version).is_some());
+    assert!(kept.look_up(&batch, 9).is_none() && kept.look_up(&batch, version).is_some());
+    kept.forget();
+    assert!(kept.look_up(&batch, version).is_none());
 }

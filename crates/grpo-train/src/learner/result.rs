@@ -31,6 +31,8 @@ pub struct LearnResult {
     pub supervised: Vec<SupervisedUpdate>,
     /// Loss terms, if auxiliary losses are configured.
     pub combined: Option<CombinedTerms>,
+    /// Fraction of the tokens whose activations the first update took from the rollout.
+    pub reused: f64,
     /// Time spent in each part of the update.
     pub times: LearnTimes,
 }

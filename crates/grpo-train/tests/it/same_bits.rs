@@ -88,6 +88,7 @@ fn take_steps(
     let actions = Arc::new(NextTokens { end_ids: vec![0] });
     let parts = parts(actions, molecules(0.7), policy.clone(), chains());
     let parts = Parts { longest_prompt: 33, ..parts };
+    let config_reuses = config.kept_activations() > 0;
     let mut grpo = Grpo::new(parts, config, SEED).unwrap();
     let mut metrics = Vec::new();
     for step in 0..2 {
@@ -102,6 +103,11 @@ fn take_steps(
         ] {
             assert_eq!(tokens.metric(metric), Some(expected), "{name}, {precision:?}: {metric}");
         }
+        // The first step computes everything, and so do sequences behind conditions.
+        let is_reused =
+            step > 0 && config_reuses && prompts.iter().all(|prompt| prompt.prefix.is_empty());
+        let reused = if is_reused { 1.0 } else { 0.0 };
+        assert_eq!(report.learned.reused, reused, "{name}, {precision:?}, step {step}");
         metrics.push(timeless(&Metrics::of(&report, 0)));
     }
     (metrics, parameters(grpo.policy()))
