@@ -72,6 +72,7 @@ const NAMES: [&str; 68] = [
     "time/forward",
     "time/backward",
     "time/optimizer",
+    "time/reused",
     "tokens_per_second",
     "memory/rss",
     "memory/peak",
