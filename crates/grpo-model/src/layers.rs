@@ -97,27 +97,27 @@ impl Linear {
                 recorder.record(self.number, self.shape()[0], &y);
                 y
             }
-            Outputs::Known(known) => match known.output(self.number, &x.device().inner()) {
-                Some(y) => {
-                    let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
-                    let weight = operand(self.weight.val(), &x);
-                    match self.products {
-                        ProductPrecision::F32 => known_linear(y, x, weight, bias),
-                        ProductPrecision::Bf16 => known_bf16_linear(y, x, weight, bias),
-                    }
-                }
-                None => self.product(x),
-            },
+            Outputs::Known(known) => {
+                let known = known.output(self.number, &x.device().inner());
+                self.product_or(known, x)
+            }
         }
     }
 
     /// Computes `[n, in]` → `[n, out]` without the adapter.
     pub(crate) fn product(&self, x: Tensor<2>) -> Tensor<2> {
+        self.product_or(None, x)
+    }
+
+    /// Same as [`Self::product`] with its result, if it is known.
+    fn product_or(&self, known: Option<Tensor<2>>, x: Tensor<2>) -> Tensor<2> {
         let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
         let weight = operand(self.weight.val(), &x);
-        match self.products {
-            ProductPrecision::F32 => linear(x, weight, bias),
-            ProductPrecision::Bf16 => bf16_linear(x, weight, bias),
+        match (self.products, known) {
+            (ProductPrecision::F32, None) => linear(x, weight, bias),
+            (ProductPrecision::F32, Some(y)) => known_linear(y, x, weight, bias),
+            (ProductPrecision::Bf16, None) => bf16_linear(x, weight, bias),
+            (ProductPrecision::Bf16, Some(y)) => known_bf16_linear(y, x, weight, bias),
         }
     }
 

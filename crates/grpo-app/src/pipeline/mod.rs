@@ -101,7 +101,13 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             arguments.command.is_none(),
             "{difference}; the results in this folder would not be comparable with those of new runs: undo the edit, or choose another folder with -o"
         );
-        say_aside(format_args!("{:<12} warning: {difference}", stage.name));
+        let consequence = match plan {
+            Plan::Resume(_) => {
+                "; the run continues with the recorded value (rename its folder to start again)"
+            }
+            _ => "",
+        };
+        say_aside(format_args!("{:<12} warning: {difference}{consequence}", stage.name));
     }
     let program = Program::new(arguments.threads, arguments.quiet)?;
     for stage in &pipeline.stages {

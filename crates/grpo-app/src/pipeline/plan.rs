@@ -142,15 +142,9 @@ impl Stage {
         };
         let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
         let difference = first_difference(&config.keys, &recorded, "");
-        let consequence = match plan {
-            Plan::Resume(_) => {
-                "; the run continues with the recorded value (rename its folder to start again)"
-            }
-            _ => "",
-        };
         Ok(difference.map(|difference| {
             format!(
-                "{} no longer matches {}/config.toml: {difference}{consequence}",
+                "{} no longer matches {}/config.toml: {difference}",
                 config.path.display(),
                 config.run.display()
             )
