@@ -6,8 +6,8 @@ use std::fmt;
 use burn::tensor::DType;
 use burn::tensor::Tensor;
 
-use crate::four_bits::{dense, unpacked_shape};
-use crate::linear::check_shapes;
+use crate::four_bits::unpacked_shape;
+use crate::linear::{bf16_factor, check_shapes};
 
 #[cfg(feature = "flex")]
 mod blocks;
@@ -32,7 +32,8 @@ mod strip;
 /// last, to which the bias is added. [`linear`](crate::linear) has the same bits. Weights can be
 /// `f32`, `bf16`, quantised to bytes with a scale per 32 weights of a row, or packed by
 /// [`pack_four_bits`](crate::pack_four_bits), and are read without converting the matrix first. GPUs
-/// convert it for each product. Their order of summation can depend on the number of rows.
+/// read weights in `f32`, `bf16` and `f16` as they are, and convert others for each product. Their order
+/// of summation can depend on the number of rows.
 ///
 /// # Shapes
 /// - x: `[n, in]`
@@ -56,7 +57,7 @@ pub fn batch_invariant_linear(
     }
     #[cfg(feature = "gpu")]
     if crate::gpu::is_fusable(&x) {
-        return crate::gpu::linear(x, dense(weight), bias);
+        return crate::gpu::linear(x, weight, bias);
     }
     crate::plain::batch_invariant_linear(x, weight, bias)
 }
@@ -104,7 +105,7 @@ impl PackedWeight {
 
     /// Rounds a weight to bf16 and packs it, for products in which `x` is rounded too.
     pub fn bf16(weight: Tensor<2>) -> Self {
-        let weight = dense(weight);
+        let weight = bf16_factor(weight);
         #[cfg(feature = "flex")]
         if crate::backend::is_fusable(&weight) {
             return Self(Form::Pairs(crate::backend::bf16_packed(weight)));
@@ -132,17 +133,105 @@ impl PackedWeight {
                 crate::backend::bf16_packed_linear(x, pairs, bias)
             }
             Form::Rounded(weight) => {
-                batch_invariant_linear(rounded_to_bf16(x), weight.clone(), bias)
+                check_shapes(&x, weight.dims(), bias.as_ref());
+                #[cfg(feature = "gpu")]
+                if crate::gpu::is_fusable(&x) {
+                    return crate::gpu::linear(
+                        crate::gpu::rounded_to_bf16(x),
+                        weight.clone(),
+                        bias,
+                    );
+                }
+                crate::plain::batch_invariant_linear(rounded_to_bf16(x), weight.clone(), bias)
             }
             Form::Unpacked(weight) => batch_invariant_linear(x, weight.clone(), bias),
         }
     }
+
+    /// Computes three layers of the same input next to each other, with one launch on a GPU. Each
+    /// column has the same bits as that of [`Self::linear`].
+    ///
+    /// Returns `None` on a CPU, and for weights that differ in format or layout or are quantised.
+    ///
+    /// # Shapes
+    /// - x: `[n, in]`; biases: `[out]` of their layer
+    /// - result: `[n, sum of the three out]`
+    ///
+    /// # Panics
+    /// Panics if the shapes do not match.
+    #[allow(unused_variables, reason = "only GPUs launch kernels")]
+    pub fn joined_linear(
+        x: &Tensor<2>,
+        layers: [(&Self, Option<Tensor<1>>); 3],
+    ) -> Option<Tensor<2>> {
+        #[cfg(feature = "gpu")]
+        if crate::gpu::is_fusable(x) {
+            let (x, layers) = Self::on_gpu(x, layers)?;
+            return crate::gpu::joined_linear(x, layers);
+        }
+        None
+    }
+
+    /// Computes `swiglu(gate, up)` of two layers of the same input. See [`Self::joined_linear`].
+    #[allow(unused_variables, reason = "only GPUs launch kernels")]
+    pub fn gated_linear(
+        x: &Tensor<2>,
+        layers: [(&Self, Option<Tensor<1>>); 2],
+    ) -> Option<Tensor<2>> {
+        #[cfg(feature = "gpu")]
+        if crate::gpu::is_fusable(x) {
+            let (x, [gate, up]) = Self::on_gpu(x, layers)?;
+            return crate::gpu::gated_linear(x, gate, up);
+        }
+        None
+    }
+
+    /// Computes [`gelu`](crate::gelu), or [`gelu_tanh`](crate::gelu_tanh), of a layer. See
+    /// [`Self::joined_linear`].
+    #[allow(unused_variables, reason = "only GPUs launch kernels")]
+    pub fn linear_gelu(
+        &self,
+        x: &Tensor<2>,
+        bias: Option<Tensor<1>>,
+        tanh: bool,
+    ) -> Option<Tensor<2>> {
+        #[cfg(feature = "gpu")]
+        if crate::gpu::is_fusable(x) {
+            let (x, [layer]) = Self::on_gpu(x, [(self, bias)])?;
+            return crate::gpu::linear_gelu(x, layer, tanh);
+        }
+        None
+    }
+
+    /// Returns the layers of a GPU with their input, which is rounded if the weights are. Returns
+    /// `None` if only some of them are.
+    #[cfg(feature = "gpu")]
+    fn on_gpu<const N: usize>(
+        x: &Tensor<2>,
+        layers: [(&Self, Option<Tensor<1>>); N],
+    ) -> Option<(Tensor<2>, [crate::gpu::Layer; N])> {
+        let are_rounded = layers.each_ref().map(|(layer, _)| matches!(layer.0, Form::Rounded(_)));
+        if are_rounded.contains(&!are_rounded[0]) {
+            return None;
+        }
+        let x = if are_rounded[0] { rounded_to_bf16(x.clone()) } else { x.clone() };
+        let layers = layers.map(|(layer, bias)| match &layer.0 {
+            Form::Rounded(weight) | Form::Unpacked(weight) => {
+                check_shapes(&x, unpacked_shape(weight), bias.as_ref());
+                (weight.clone(), bias)
+            }
+            #[cfg(feature = "flex")]
+            _ => unreachable!("a weight on the CPU has no input on a GPU"),
+        });
+        Some((x, layers))
+    }
 }
 
-/// Rounds to bf16 without autodiff. The result is in `f32`.
+/// Rounds to bf16 without autodiff. The result is in `f32`, or in bf16 on a GPU with tensor cores for
+/// it.
 fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(&x) {
+    if crate::gpu::is_gpu(&x.device()) {
         return crate::gpu::rounded_to_bf16(x);
     }
     crate::plain::rounded_to_bf16(x)

@@ -68,11 +68,11 @@ pub fn pack_four_bits(weight: Tensor<2>) -> Tensor<2> {
     Tensor::from_data(data, &device)
 }
 
-/// Converts a weight in any supported format to `f32`: `bf16`, quantised by Burn, or packed by
-/// [`pack_four_bits`]. Weights in `f32` are returned unchanged.
+/// Converts a weight in any supported format to `f32`: `bf16`, `f16`, quantised by Burn, or packed
+/// by [`pack_four_bits`]. Weights in `f32` are returned unchanged.
 pub fn dense<const D: usize>(weight: Tensor<D>) -> Tensor<D> {
     match weight.dtype() {
-        DType::BF16 => weight.cast(FloatDType::F32),
+        DType::BF16 | DType::F16 => weight.cast(FloatDType::F32),
         DType::QFloat(_) if is_packed(&weight) => unpack_four_bits(weight),
         DType::QFloat(_) => weight.dequantize(),
         _ => weight,

@@ -9,6 +9,7 @@
 mod activation;
 mod attention;
 mod bf16_matmul;
+mod block_product;
 mod draw;
 mod gather_rows;
 mod likely;
@@ -20,7 +21,6 @@ mod reduce;
 mod rotary;
 mod score;
 mod sums;
-mod unit_product;
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -38,16 +38,18 @@ use cubecl::prelude::*;
 use crate::tape::{Operation, record, run};
 pub(crate) use activation::{gelu, gelu_tanh, swiglu};
 pub(crate) use attention::{
-    Attention, attention, attention_over_pages, copy_pages, joint_attention, supports, write_rows,
+    Attention, attention, attention_over_pages, copy_pages, joint_attention, supports, write_heads,
+    write_rows,
 };
 pub(crate) use bf16_matmul::{bf16_matmul, rounded_to_bf16};
+pub use block_product::on_tensor_cores;
 pub(crate) use draw::draw_rows;
 pub(crate) use gather_rows::gather_rows;
 pub(crate) use likely::likely_rows;
-pub(crate) use linear::linear;
+pub(crate) use linear::{Layer, gated_linear, joined_linear, linear, linear_gelu};
 pub(crate) use matmul::matmul;
 pub use matmul::product;
-pub(crate) use norm::{layer_norm, rms_norm};
+pub(crate) use norm::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
 pub(crate) use optimizer::{adamw_step, sums_of_squares};
 pub(crate) use rotary::rotary;
 pub use score::{LogitTile, RunningScores, logit_gradients};
@@ -192,8 +194,22 @@ fn empty_like(x: &CubeTensor) -> CubeTensor {
 
 /// Allocates an uninitialised `f32` tensor on the device of `x`.
 fn empty(x: &CubeTensor, shape: impl Into<Vec<usize>>) -> CubeTensor {
+    empty_in(DType::F32, x, shape)
+}
+
+/// Allocates an uninitialised tensor on the device of `x`.
+fn empty_in(dtype: DType, x: &CubeTensor, shape: impl Into<Vec<usize>>) -> CubeTensor {
     let (client, device) = (x.client.clone(), x.device.clone());
-    empty_device_contiguous_dtype(client, device, shape.into().into(), DType::F32)
+    empty_device_contiguous_dtype(client, device, shape.into().into(), dtype)
+}
+
+/// Returns whether the device has tensor cores for factors of this type and sums in `f32`.
+pub(crate) fn has_tensor_cores(device: &Device, factors: DType) -> bool {
+    match device.clone().inner().as_dispatch() {
+        DispatchDevice::Cube(device) => block_product::has_tensor_cores(&device.client(), factors),
+        #[allow(unreachable_patterns, reason = "a build can have no other backend")]
+        _ => false,
+    }
 }
 
 /// Returns the number of elements.

@@ -34,6 +34,16 @@ pub fn computes_in(device: &Device, format: DType) -> bool {
     device.supports_dtype(format)
 }
 
+/// Returns whether the device multiplies matrices of this format on tensor cores, with sums in `f32`.
+#[allow(unused_variables, reason = "only a GPU has tensor cores")]
+pub fn has_tensor_cores(device: &Device, format: DType) -> bool {
+    #[cfg(feature = "gpu")]
+    if matches!(format, DType::BF16 | DType::F16) {
+        return crate::gpu::has_tensor_cores(device, format);
+    }
+    false
+}
+
 /// Calls `read` with the elements of `x` in row-major order. An `f32` tensor on the CPU is read in
 /// place; other tensors are copied to the host first.
 pub fn on_host<const D: usize, R>(x: Tensor<D>, read: impl FnOnce(&[f32]) -> R) -> R {

@@ -7,8 +7,10 @@ use crate::{Heads, Visible, indices};
 
 #[cfg(feature = "flex")]
 mod cpu;
+mod heads;
 mod plan;
 
+pub use heads::{HeadNorms, HeadPreparation};
 #[cfg(feature = "gpu")]
 use plan::OnGpu;
 use plan::Seen;
@@ -87,11 +89,8 @@ impl KvPages {
             }
             #[cfg(feature = "gpu")]
             Store::Tensors(tensors) if is_on_gpu(tensors) => {
-                let OnGpu { places, copies, .. } = plan.on_gpu(&keys.device());
-                for copies in copies {
-                    crate::gpu::copy_pages(tensors, copies.clone(), PAGE);
-                }
-                crate::gpu::write_rows(tensors, [keys, values], places.clone());
+                let places = copy_on_gpu(tensors, plan);
+                crate::gpu::write_rows(tensors, [keys, values], places);
             }
             Store::Tensors(tensors) => {
                 let device = tensors[0].device();
@@ -106,6 +105,47 @@ impl KvPages {
                 }
             }
         }
+    }
+
+    /// Returns whether [`Self::write_heads`] has a kernel for the device.
+    pub fn are_on_gpu(&self) -> bool {
+        match &self.store {
+            #[cfg(feature = "gpu")]
+            Store::Tensors(tensors) => is_on_gpu(tensors),
+            #[allow(unreachable_patterns, reason = "a build can have no CPU backend")]
+            _ => false,
+        }
+    }
+
+    /// Prepares queries and keys, and writes keys and values like [`Self::write`], all with one launch
+    /// on a GPU. Returns the queries, or `None` on other devices, where nothing is written.
+    ///
+    /// # Shapes
+    /// - inputs: `[n, (heads + 2 · kv heads) · width]`, i.e. queries, keys and values
+    /// - result: `[n, heads · width]`
+    ///
+    /// # Panics
+    /// Panics if the shapes don't match, or if a page does not exist.
+    #[allow(unused_variables, reason = "only GPUs launch kernels")]
+    pub fn write_heads(
+        &mut self,
+        inputs: &Tensor<2>,
+        of: &HeadPreparation,
+        plan: &PagePlan,
+    ) -> Option<Tensor<2>> {
+        #[cfg(feature = "gpu")]
+        if self.are_on_gpu() {
+            #[allow(irrefutable_let_patterns, reason = "a build can have no CPU backend")]
+            let Store::Tensors(tensors) = &mut self.store else { return None };
+            let heads = self.heads;
+            let columns = heads.query_columns() + 2 * heads.key_columns();
+            assert_eq!(inputs.dims(), [plan.rows(), columns], "inputs");
+            of.check(plan.rows(), heads.width);
+            assert!(plan.fits(self.pages), "a row is written to a page that does not exist");
+            let places = copy_on_gpu(tensors, plan);
+            return Some(crate::gpu::write_heads(tensors, inputs.clone(), of, heads, places));
+        }
+        None
     }
 
     /// Computes `softmax(scale · q Kᵀ) V` for each row over its visible positions. Each row is
@@ -205,6 +245,16 @@ impl Store {
 #[cfg(feature = "gpu")]
 fn is_on_gpu([keys, values]: &[Tensor<2>; 2]) -> bool {
     crate::gpu::is_fusable(keys) && crate::gpu::is_fusable(values)
+}
+
+/// Copies the pages of the plan, and returns the places of its rows.
+#[cfg(feature = "gpu")]
+fn copy_on_gpu(tensors: &mut [Tensor<2>; 2], plan: &PagePlan) -> Tensor<1, Int> {
+    let OnGpu { places, copies, .. } = plan.on_gpu(&tensors[0].device());
+    for copies in copies {
+        crate::gpu::copy_pages(tensors, copies.clone(), PAGE);
+    }
+    places.clone()
 }
 
 /// Writes rows into `all`. The tensor is moved out first, because a second reference would force a

@@ -71,13 +71,13 @@ pub use draw::{draw_on_gpu, likely_on_gpu};
 pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
-pub use gpu::{LogitTile, RunningScores, logit_gradients, product};
-pub use host::{adds_in_one_order, computes_in, is_cpu, on_host};
+pub use gpu::{LogitTile, RunningScores, logit_gradients, on_tensor_cores, product};
+pub use host::{adds_in_one_order, computes_in, has_tensor_cores, is_cpu, on_host};
 pub use kept_rows::KeptRows;
-pub use kv_pages::{KvPages, PAGE, PagePlan};
-pub use linear::{bf16_linear, known_bf16_linear, known_linear, linear};
+pub use kv_pages::{HeadNorms, HeadPreparation, KvPages, PAGE, PagePlan};
+pub use linear::{bf16_factor, bf16_linear, known_bf16_linear, known_linear, linear};
 pub use matmul::matmul;
-pub use norm::{layer_norm, rms_norm};
+pub use norm::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
 pub use packing::{Heads, Packing, Sequence};
 pub use rotary::{RotaryTables, rotary};
 pub use squared_norm::{SquaredNorm, squared_norm};

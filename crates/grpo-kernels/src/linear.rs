@@ -1,8 +1,8 @@
 //! Linear layers.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
-use crate::{add_bias, matmul};
+use crate::{add_bias, dense, has_tensor_cores, matmul};
 
 /// Computes `x · W + b`.
 ///
@@ -56,6 +56,9 @@ pub fn known_linear(
 /// multiplies two terms at a time. Subnormal sums are an exception: that instruction flushes them to 0.
 /// Subnormal factors are always flushed.
 ///
+/// GPUs with tensor cores for bf16 use them. A weight in bf16 is then multiplied as it is. Elsewhere, it
+/// has to be in `f32`, see [`bf16_factor`].
+///
 /// # Panics
 /// Panics if the shapes do not match.
 pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
@@ -64,8 +67,9 @@ pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> 
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
         return crate::backend::bf16_linear(x, weight, bias, None);
     }
+    let weight = bf16_factor(weight);
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(&x) && crate::gpu::is_fusable(&weight) {
+    if crate::gpu::is_fusable(&x) {
         return plus(crate::gpu::bf16_matmul(x, weight), bias);
     }
     plus(crate::plain::bf16_matmul(x, weight), bias)
@@ -87,6 +91,13 @@ pub fn known_bf16_linear(
         return crate::backend::bf16_linear(x, weight, bias, Some(y));
     }
     bf16_linear(x, weight, bias)
+}
+
+/// Returns a weight in a format that [`bf16_linear`] multiplies: in bf16 if it already is and the device
+/// has tensor cores for it, otherwise in `f32`.
+pub fn bf16_factor(weight: Tensor<2>) -> Tensor<2> {
+    let is_read = weight.dtype() == DType::BF16 && has_tensor_cores(&weight.device(), DType::BF16);
+    if is_read { weight } else { dense(weight) }
 }
 
 fn plus(y: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {

@@ -2,7 +2,10 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use grpo_kernels::{Heads, attention, joint_attention, padded_attention};
+use grpo_kernels::{
+    HeadNorms, HeadPreparation, Heads, KvPages, PackedWeight, PagePlan, attention, joint_attention,
+    padded_attention,
+};
 
 use crate::description::Description;
 use crate::layers::{Linear, Norm};
@@ -69,8 +72,16 @@ impl Attention {
         let scale = (self.heads.width as f64).powf(-0.5);
         let mixed = match (&pass.context.visibility, cache) {
             (Visibility::Cached(plan), Some((cache, layer))) => {
-                let plan = plan.clone();
-                cache.attend(layer, self.query_key_value(x, pass), &plan, scale)
+                let (plan, pages) = (plan.clone(), cache.layer(layer));
+                let query = match self.write_heads(&x, pages, &plan, pass) {
+                    Some(query) => query,
+                    None => {
+                        let [query, keys, values] = self.query_key_value(x, pass);
+                        pages.write(keys, values, &plan);
+                        query
+                    }
+                };
+                pages.attend(query, &plan, scale)
             }
             (Visibility::Packed(packing), _) => {
                 let packing = packing.clone();
@@ -108,6 +119,36 @@ impl Attention {
 
     pub(crate) fn linears_mut(&mut self) -> Vec<&mut Linear> {
         self.inputs.iter_mut().chain([&mut self.output]).collect()
+    }
+
+    /// Writes the keys and values of `x` to pages, and returns its queries, where a GPU can do so with
+    /// few launches.
+    fn write_heads(
+        &self,
+        x: &Tensor<2>,
+        pages: &mut KvPages,
+        plan: &PagePlan,
+        pass: &mut Pass<'_>,
+    ) -> Option<Tensor<2>> {
+        if !pages.are_on_gpu() {
+            return None;
+        }
+        let norms = match (&self.query_norm, &self.key_norm) {
+            (Some(query), Some(key)) => {
+                let ((query, epsilon), (key, _)) = (query.as_rms_norm()?, key.as_rms_norm()?);
+                Some(HeadNorms { scales: [query, key], epsilon })
+            }
+            _ => None,
+        };
+        let rotary = pass.context.rotary.as_ref().map(|rotary| rotary.tables().clone());
+        let inputs = match self.inputs.as_slice() {
+            [query, key, value] => {
+                let (query, key) = (query.for_one_launch(pass)?, key.for_one_launch(pass)?);
+                PackedWeight::joined_linear(x, [query, key, value.for_one_launch(pass)?])?
+            }
+            _ => self.inputs[0].forward(x.clone(), pass),
+        };
+        pages.write_heads(&inputs, &HeadPreparation { norms, rotary }, plan)
     }
 
     /// Returns the queries `[n, heads · width]`, and the keys and values `[n, kv heads · width]`.

@@ -2,13 +2,14 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use grpo_kernels::{add, gelu, gelu_tanh, swiglu};
+use grpo_kernels::{PackedWeight, add, gelu, gelu_tanh, swiglu};
 
 use crate::attention::Attention;
 use crate::description::{Activation, Description, NormOrder};
 use crate::layers::{Linear, Norm};
 use crate::parameters::Parameters;
 use crate::pass::Pass;
+use crate::residual::Residual;
 use crate::{KvCache, ModelError};
 
 /// The transformer block used by every model family.
@@ -44,23 +45,24 @@ impl Block {
     /// the cache and the index of this layer.
     pub(crate) fn forward(
         &self,
-        x: Tensor<2>,
+        mut x: Residual,
         cache: Option<(&mut KvCache, usize)>,
         pass: &mut Pass<'_>,
-    ) -> Tensor<2> {
+    ) -> Residual {
         match self.order {
             NormOrder::Pre => {
-                let attended =
-                    self.attention.forward(self.attention_norm.forward(x.clone()), cache, pass);
-                let x = add(pass.dropout.apply(attended), x);
-                let widened = self.mlp.forward(self.mlp_norm.forward(x.clone()), pass);
-                add(pass.dropout.apply(widened), x)
+                let normal = x.normalised(&self.attention_norm);
+                let attended = self.attention.forward(normal, cache, pass);
+                let mut x = x.plus(pass.dropout.apply(attended));
+                let widened = self.mlp.forward(x.normalised(&self.mlp_norm), pass);
+                x.plus(pass.dropout.apply(widened))
             }
             NormOrder::Post => {
+                let x = x.into_sum();
                 let attended = self.attention.forward(x.clone(), cache, pass);
                 let x = self.attention_norm.forward(add(pass.dropout.apply(attended), x));
                 let widened = self.mlp.forward(x.clone(), pass);
-                self.mlp_norm.forward(add(pass.dropout.apply(widened), x))
+                Residual::new(self.mlp_norm.forward(add(pass.dropout.apply(widened), x)))
             }
         }
     }
@@ -104,13 +106,27 @@ impl Mlp {
     }
 
     fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
-        let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone(), pass));
-        let up = self.up.forward(x, pass);
-        let active = match (gate, self.activation) {
-            (Some(gate), _) => swiglu(gate, up),
-            (None, Activation::GeluTanh) => gelu_tanh(up),
-            (None, _) => gelu(up),
+        let active = match self.active_in_one_launch(&x, pass) {
+            Some(active) => active,
+            None => {
+                let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone(), pass));
+                let up = self.up.forward(x, pass);
+                match (gate, self.activation) {
+                    (Some(gate), _) => swiglu(gate, up),
+                    (None, Activation::GeluTanh) => gelu_tanh(up),
+                    (None, _) => gelu(up),
+                }
+            }
         };
         self.down.forward(active, pass)
+    }
+
+    /// Computes the input of the last layer, where a GPU can do so while sampling.
+    fn active_in_one_launch(&self, x: &Tensor<2>, pass: &Pass<'_>) -> Option<Tensor<2>> {
+        let (up, bias) = self.up.for_one_launch(pass)?;
+        match &self.gate {
+            Some(gate) => PackedWeight::gated_linear(x, [gate.for_one_launch(pass)?, (up, bias)]),
+            None => up.linear_gelu(x, bias, self.activation == Activation::GeluTanh),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The KV cache used during sampling.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use grpo_kernels::{Heads, KvPages, PAGE, PagePlan};
 
 use crate::{Recorder, TokenBatch};
@@ -169,18 +169,9 @@ impl KvCache {
         self.grow_layers();
     }
 
-    /// Stores the keys and values of the planned rows in `layer`, then returns the attention output
-    /// for their queries.
-    pub(crate) fn attend(
-        &mut self,
-        layer: usize,
-        [query, keys, values]: [Tensor<2>; 3],
-        plan: &PagePlan,
-        scale: f64,
-    ) -> Tensor<2> {
-        let pages = &mut self.layers[layer];
-        pages.write(keys, values, plan);
-        pages.attend(query, plan, scale)
+    /// Returns the pages of a layer.
+    pub(crate) fn layer(&mut self, layer: usize) -> &mut KvPages {
+        &mut self.layers[layer]
     }
 
     fn enter(&mut self, sequence: Cached) -> CacheSlot {

@@ -14,6 +14,7 @@ use burn::tensor::{Gradients, Tensor};
 
 use crate::language_model::{Forward, LanguageModel};
 use crate::pass::{Pass, PassContext};
+use crate::residual::Residual;
 use crate::{Dropout, Policy, TokenBatch};
 
 /// The state needed to recompute a block.
@@ -41,7 +42,7 @@ pub(crate) fn forward(
         x = model.block(layer, x, &mut pass);
     }
     let output = Tensor::from_inner(x).require_grad();
-    let hidden = policy.parts().0.end(output.clone(), &context);
+    let hidden = policy.parts().0.end(Residual::new(output.clone()), &context);
     let tokens = tokens.clone();
     let back = move |policy: &Policy, last: &Gradients| {
         let gradient = output.grad(last).expect("the loss depends on the hidden states");

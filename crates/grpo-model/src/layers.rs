@@ -9,15 +9,15 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
 use grpo_kernels::{
-    PackedWeight, batch_invariant_linear, bf16_linear, gather_rows, known_bf16_linear,
-    known_linear, layer_norm, linear, rms_norm, unpacked_shape,
+    PackedWeight, add_layer_norm, add_rms_norm, batch_invariant_linear, bf16_factor, bf16_linear,
+    gather_rows, known_bf16_linear, known_linear, layer_norm, linear, rms_norm, unpacked_shape,
 };
 use grpo_logprob::Head;
 
 use crate::description::NormKind;
 use crate::parameters::Parameters;
 use crate::pass::{Outputs, Pass};
-use crate::precision::{dense, operand};
+use crate::precision::{dense, on_tape_of, operand};
 use crate::{ModelError, ProductPrecision};
 
 /// A linear layer `x · W + b`, plus the output of an adapter if one is attached. The weight has
@@ -112,7 +112,10 @@ impl Linear {
     /// Same as [`Self::product`] with its result, if it is known.
     fn product_or(&self, known: Option<Tensor<2>>, x: Tensor<2>) -> Tensor<2> {
         let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
-        let weight = operand(self.weight.val(), &x);
+        let weight = match self.products {
+            ProductPrecision::F32 => operand(self.weight.val(), &x),
+            ProductPrecision::Bf16 => on_tape_of(&x, bf16_factor(self.weight.val())),
+        };
         match (self.products, known) {
             (ProductPrecision::F32, None) => linear(x, weight, bias),
             (ProductPrecision::F32, Some(y)) => known_linear(y, x, weight, bias),
@@ -139,6 +142,20 @@ impl Linear {
             }
             false => self.product(x),
         }
+    }
+
+    /// Returns weight and bias if this layer can share a launch with other operations of a GPU: while
+    /// sampling, if there is no adapter.
+    pub(crate) fn for_one_launch(
+        &self,
+        pass: &Pass<'_>,
+    ) -> Option<(&PackedWeight, Option<Tensor<1>>)> {
+        let is_adapted = pass.adapter.is_some_and(|adapter| adapter.pair(self.number).is_some());
+        if is_adapted || !pass.context.is_cached() || !matches!(pass.outputs, Outputs::Computed) {
+            return None;
+        }
+        let packed = self.packed.as_deref()?;
+        Some((packed, self.bias.as_ref().map(|bias| dense(bias.val()))))
     }
 
     /// Prepares the weight for many products whose rows are independent, unless it is prepared.
@@ -264,6 +281,23 @@ impl Norm {
                 Self { weight, bias: Some(bias), epsilon }
             }
         })
+    }
+
+    /// Returns `x + y` and its norm.
+    pub(crate) fn forward_sum(&self, x: Tensor<2>, y: Tensor<2>) -> [Tensor<2>; 2] {
+        let weight = operand(self.weight.val(), &x);
+        match &self.bias {
+            Some(bias) => {
+                let bias = operand(bias.val(), &x);
+                add_layer_norm(x, y, weight, bias, self.epsilon)
+            }
+            None => add_rms_norm(x, y, weight, self.epsilon),
+        }
+    }
+
+    /// Returns scale and ε of an RMS norm without autodiff.
+    pub(crate) fn as_rms_norm(&self) -> Option<(Tensor<1>, f64)> {
+        self.bias.is_none().then(|| (dense(self.weight.val()), self.epsilon))
     }
 
     /// Computes `[n, width]` → `[n, width]`.

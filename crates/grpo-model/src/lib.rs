@@ -35,6 +35,7 @@ mod perceptron;
 mod policy;
 mod policy_model;
 mod precision;
+mod residual;
 mod rollout_activations;
 mod rotary;
 mod score_head;

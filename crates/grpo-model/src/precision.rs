@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 /// Number format for the block matrices of a frozen base model.
 ///
-/// A matrix is converted to f32 every time it is used. The exception is bf16 sampling on the CPU, which
-/// reads the matrix directly. During training, Burn keeps the
-/// converted copy for the backward pass. Training therefore needs less memory only if blocks are
-/// recomputed ([`crate::LanguageModel::checkpointed`]).
+/// A matrix is converted to f32 every time it is used. During training, Burn keeps the converted copy
+/// for the backward pass, so training needs less memory only if blocks are recomputed
+/// ([`crate::LanguageModel::checkpointed`]). A matrix in bf16 is read as it is while sampling, and by
+/// products in bf16 ([`ProductPrecision::Bf16`]) on a GPU with tensor cores for bf16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightPrecision {
@@ -88,7 +88,14 @@ pub(crate) fn operand<const D: usize, const E: usize>(
     parameter: Tensor<D>,
     x: &Tensor<E>,
 ) -> Tensor<D> {
-    let parameter = dense(parameter);
+    on_tape_of(x, dense(parameter))
+}
+
+/// Returns a constant if `x` has autodiff but the parameter does not.
+pub(crate) fn on_tape_of<const D: usize, const E: usize>(
+    x: &Tensor<E>,
+    parameter: Tensor<D>,
+) -> Tensor<D> {
     let on_tape = x.is_autodiff() && !parameter.is_autodiff();
     if on_tape { Tensor::from_inner(parameter) } else { parameter }
 }

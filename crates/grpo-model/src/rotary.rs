@@ -39,6 +39,10 @@ impl Rotary {
         Self(RotaryTables { cos: table(libm::cos), sin: table(libm::sin) })
     }
 
+    pub(crate) fn tables(&self) -> &RotaryTables {
+        &self.0
+    }
+
     /// Rotates each pair `(x_i, x_{i + width/2})` of each head by its angle.
     ///
     /// # Shapes

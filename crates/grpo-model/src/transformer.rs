@@ -18,6 +18,7 @@ use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
 use crate::parameters::Parameters;
 use crate::pass::{Outputs, Pass, PassContext, Visibility};
 use crate::precision::dense;
+use crate::residual::Residual;
 use crate::rotary::Rotary;
 use crate::score_head::ScoreHead;
 use crate::{
@@ -189,10 +190,11 @@ impl Transformer {
 
     fn run_blocks(
         &self,
-        mut x: Tensor<2>,
+        x: Tensor<2>,
         mut cache: Option<&mut KvCache>,
         pass: &mut Pass<'_>,
-    ) -> Tensor<2> {
+    ) -> Residual {
+        let mut x = Residual::new(x);
         for (layer, block) in self.blocks.iter().enumerate() {
             x = block.forward(x, cache.as_deref_mut().map(|cache| (cache, layer)), pass);
         }
@@ -321,21 +323,19 @@ impl Transformer {
 
     /// Runs a single block.
     pub(crate) fn block(&self, layer: usize, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
-        self.blocks[layer].forward(x, None, pass)
+        self.blocks[layer].forward(Residual::new(x), None, pass).into_sum()
     }
 
     /// Drops the rows of conditions and applies the final norm if the model has one.
-    pub(crate) fn end(&self, x: Tensor<2>, context: &PassContext) -> Tensor<2> {
-        let x = match &context.token_rows {
-            Some(rows) => {
-                let rows = indices(rows.iter().copied(), &x.device());
-                gather_rows(x, rows)
-            }
-            None => x,
-        };
+    pub(crate) fn end(&self, mut x: Residual, context: &PassContext) -> Tensor<2> {
+        if let Some(rows) = &context.token_rows {
+            let all = x.into_sum();
+            let rows = indices(rows.iter().copied(), &all.device());
+            x = Residual::new(gather_rows(all, rows));
+        }
         match self.description.order {
-            NormOrder::Pre => self.norm.forward(x),
-            NormOrder::Post => x,
+            NormOrder::Pre => x.normalised(&self.norm),
+            NormOrder::Post => x.into_sum(),
         }
     }
 

@@ -108,12 +108,17 @@ fn gelu_forward(x: &[f32], y: &mut [f32], #[comptime] tanh: bool) {
     if at >= y.len() {
         terminate!();
     }
-    if tanh {
-        let (near, gate, _complement) = tanh_gate(x[at]);
+    y[at] = gelu_of(x[at], tanh);
+}
+
+#[cube]
+pub(super) fn gelu_of(x: f32, #[comptime] tanh: bool) -> f32 {
+    if comptime!(tanh) {
+        let (near, gate, _complement) = tanh_gate(x);
         // Below −10 the gate is constant. It equals 0 to within 1e-38.
-        y[at] = at_least(x[at], near) * gate;
+        at_least(x, near) * gate
     } else {
-        y[at] = x[at] * normal_cdf(x[at]);
+        x * normal_cdf(x)
     }
 }
 
@@ -181,8 +186,13 @@ fn swiglu_forward(gate: &[f32], up: &[f32], y: &mut [f32]) {
     if at >= y.len() {
         terminate!();
     }
-    let (sigmoid, _complement) = sigmoid(gate[at]);
-    y[at] = at_least(gate[at], LEAST) * sigmoid * up[at];
+    y[at] = swiglu_of(gate[at], up[at]);
+}
+
+#[cube]
+pub(super) fn swiglu_of(gate: f32, up: f32) -> f32 {
+    let (sigmoid, _complement) = sigmoid(gate);
+    at_least(gate, LEAST) * sigmoid * up
 }
 
 /// Computes `dgate = dy ∘ up ∘ σ(g) (1 + g (1 − σ(g)))` and `dup = dy ∘ silu(g)`.

@@ -6,6 +6,7 @@
 
 mod backward;
 mod forward;
+mod heads;
 mod layout;
 mod pages;
 mod units;
@@ -21,6 +22,7 @@ use crate::tape::Operation;
 use crate::{Heads, indices};
 use backward::{of_keys, of_queries};
 use forward::of_rows;
+pub(crate) use heads::write_heads;
 pub(crate) use layout::Attention;
 use layout::{Layout, Viewers, keys_of_rows, parts};
 pub(crate) use pages::{attention_over_pages, copy_pages, write_rows};

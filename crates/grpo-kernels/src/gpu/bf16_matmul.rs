@@ -1,23 +1,27 @@
 //! Matrix products with factors in bf16.
 //!
-//! Factors are rounded in `f32`, because not every device has bf16, and multiplied in `f32`, which
-//! is exact for each product.
+//! They are multiplied on tensor cores if the device has them for bf16. Otherwise, rounded factors
+//! are kept and multiplied in `f32`, because not every device has bf16. Both are exact for each
+//! product.
 
 use burn::backend::{Cube, TensorMetadata};
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
+use super::block_product::{element, has_tensor_cores};
 use super::matmul::{product, transposed};
-use super::{binary, elements, empty_like, primitive, unit_each};
+use super::{binary, elements, empty_in, primitive, unit_each};
 use crate::tape::Operation;
 
 pub(crate) fn bf16_matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     binary(Bf16Matmul, a, b)
 }
 
-/// Rounds to bf16 without autodiff. The result is in `f32`.
+/// Rounds to bf16 without autodiff. The result is in bf16 if the device has tensor cores for it,
+/// otherwise in `f32`.
 pub(crate) fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
     Tensor::from_primitive::<Cube>(rounded(primitive(x)))
 }
@@ -60,16 +64,27 @@ fn rounded(x: CubeTensor) -> CubeTensor {
 }
 
 fn rounded_rows(x: CubeTensor) -> CubeTensor {
+    if x.dtype == DType::BF16 {
+        return x;
+    }
     let x = into_contiguous(x);
-    let y = empty_like(&x);
+    let narrow = has_tensor_cores(&x.client, DType::BF16);
+    let y = empty_in(if narrow { DType::BF16 } else { DType::F32 }, &x, x.shape().to_vec());
     let (count, dim) = unit_each(&x.client, elements(&x));
-    round_each::launch(&y.client, count, dim, x.into_buffer_arg(), y.clone().into_buffer_arg());
+    round_each::launch(
+        &y.client,
+        count,
+        dim,
+        x.into_buffer_arg(),
+        y.clone().into_buffer_arg(),
+        element(y.dtype),
+    );
     y
 }
 
 /// Rounds to nearest, ties to even. Numbers that are subnormal become 0.
 #[cube(launch)]
-fn round_each(x: &[f32], y: &mut [f32]) {
+fn round_each<T: Float>(x: &[f32], y: &mut [T], #[define(T)] _type: ElemType) {
     if ABSOLUTE_POS >= y.len() {
         terminate!();
     }
@@ -82,5 +97,5 @@ fn round_each(x: &[f32], y: &mut [f32]) {
     if magnitude > 0x7f80_0000u32 {
         rounded = (bits | 0x0040_0000u32) & 0xffff_0000u32;
     }
-    y[ABSOLUTE_POS] = f32::reinterpret(rounded);
+    y[ABSOLUTE_POS] = T::cast_from(f32::reinterpret(rounded));
 }

@@ -1,4 +1,4 @@
-//! Matrix products in full `f32`.
+//! Matrix products in full `f32`, or of factors in 16 bits with sums in `f32`.
 //!
 //! By default, Burn multiplies `f32` matrices on tensor cores after rounding them to `tf32`, which
 //! keeps 10 of 23 bits. Log-probabilities of sampling and training would then differ by about 1e-3
@@ -6,14 +6,14 @@
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Cube, TensorMetadata};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 
 use super::binary;
+use super::block_product::block_product;
 use super::linear::linear_rows;
 use super::sums::sum_of_parts;
-use super::unit_product::unit_product;
 use crate::tape::Operation;
 
 /// Returns `a · b` for the last two dimensions. The others must be equal.
@@ -53,12 +53,13 @@ pub(super) fn transposed(x: CubeTensor) -> CubeTensor {
 }
 
 /// Returns `a · b` for `a` of shape `[…, m, k]` and `b` of shape `[…, k, n]`, either of which may
-/// be a transposed view. So may be the result.
+/// be a transposed view. So may be the result, which is in `f32`. The factors have the same type:
+/// `f32`, `bf16` or `f16`.
 ///
 /// The order of the sums depends on the shapes.
 pub fn product(a: &CubeTensor, b: &CubeTensor) -> CubeTensor {
-    assert_eq!([a.dtype, b.dtype], [DType::F32; 2], "factors");
-    narrow(a, b).or_else(|| in_parts(a, b)).unwrap_or_else(|| unit_product(a, b))
+    assert_eq!(a.dtype, b.dtype, "factors");
+    narrow(a, b).or_else(|| in_parts(a, b)).unwrap_or_else(|| block_product(a, b))
 }
 
 /// Most rows or columns of a narrow product, such as those of an adapter.
@@ -99,7 +100,7 @@ fn in_parts(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
     let [of_a, of_b] = [a, b].map(|x| [x.meta.strides()[0], x.meta.strides()[1]]);
     let of_a = viewed(a, [parts, m, inner], [inner * of_a[1], of_a[0], of_a[1]]);
     let of_b = viewed(b, [parts, inner, n], [inner * of_b[0], of_b[0], of_b[1]]);
-    let products = unit_product(&of_a, &of_b);
+    let products = block_product(&of_a, &of_b);
     let sums = sum_of_parts(viewed(&products, [parts, m * n], [m * n, 1]));
     Some(viewed(&sums, [m, n], [n, 1]))
 }

@@ -5,6 +5,7 @@ mod activations;
 mod attention;
 mod batch_invariant;
 mod bf16_linear;
+mod combined;
 mod draw;
 mod gather_rows;
 mod kept_rows;
@@ -18,3 +19,5 @@ mod rotary;
 mod softmax;
 mod sums;
 mod support;
+#[cfg(feature = "gpu")]
+mod tensor_cores;

@@ -95,7 +95,7 @@ pub(crate) fn copy_pages(all: &mut [Tensor<2>; 2], copies: Tensor<1, Int>, page:
 }
 
 /// Calls `change` with both matrices, moved out and back in because a second owner would force a copy.
-fn in_place([keys, values]: &mut [Tensor<2>; 2], change: impl FnOnce([&CubeTensor; 2])) {
+pub(super) fn in_place([keys, values]: &mut [Tensor<2>; 2], change: impl FnOnce([&CubeTensor; 2])) {
     keys.inplace(|all_keys| {
         let all_keys = owned(all_keys);
         values.inplace(|all_values| {
