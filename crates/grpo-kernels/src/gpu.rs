@@ -42,6 +42,7 @@ pub(crate) use attention::{
     write_rows,
 };
 pub(crate) use bf16_matmul::{bf16_matmul, rounded_to_bf16};
+pub(crate) use block_product::has_tensor_cores;
 pub use block_product::on_tensor_cores;
 pub(crate) use draw::draw_rows;
 pub(crate) use gather_rows::gather_rows;
@@ -201,15 +202,6 @@ fn empty(x: &CubeTensor, shape: impl Into<Vec<usize>>) -> CubeTensor {
 fn empty_in(dtype: DType, x: &CubeTensor, shape: impl Into<Vec<usize>>) -> CubeTensor {
     let (client, device) = (x.client.clone(), x.device.clone());
     empty_device_contiguous_dtype(client, device, shape.into().into(), dtype)
-}
-
-/// Returns whether the device has tensor cores for factors of this type and sums in `f32`.
-pub(crate) fn has_tensor_cores(device: &Device, factors: DType) -> bool {
-    match device.clone().inner().as_dispatch() {
-        DispatchDevice::Cube(device) => block_product::has_tensor_cores(&device.client(), factors),
-        #[allow(unreachable_patterns, reason = "a build can have no other backend")]
-        _ => false,
-    }
 }
 
 /// Returns the number of elements.

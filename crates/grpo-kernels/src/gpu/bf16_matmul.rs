@@ -11,7 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::block_product::{element, has_tensor_cores};
+use super::block_product::{client_has_tensor_cores, element};
 use super::matmul::{product, transposed};
 use super::{binary, elements, empty_in, primitive, unit_each};
 use crate::tape::Operation;
@@ -68,7 +68,7 @@ fn rounded_rows(x: CubeTensor) -> CubeTensor {
         return x;
     }
     let x = into_contiguous(x);
-    let narrow = has_tensor_cores(&x.client, DType::BF16);
+    let narrow = client_has_tensor_cores(&x.client, DType::BF16);
     let y = empty_in(if narrow { DType::BF16 } else { DType::F32 }, &x, x.shape().to_vec());
     let (count, dim) = unit_each(&x.client, elements(&x));
     round_each::launch(

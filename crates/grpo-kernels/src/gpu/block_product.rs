@@ -1,8 +1,8 @@
 //! Products of cubek, whose cubes compute blocks of the result.
 
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::{Cube, TensorMetadata};
-use burn::tensor::{DType, FloatDType, bf16, f16};
+use burn::backend::{Cube, DispatchDevice, TensorMetadata};
+use burn::tensor::{DType, Device, FloatDType, bf16, f16};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::features::MmaConfig;
@@ -34,7 +34,7 @@ pub(super) fn block_product(a: &CubeTensor, b: &CubeTensor) -> CubeTensor {
 /// Same as [`block_product`], or `None` if the factors are in `f32`, the device has no tensor cores
 /// for them, or cubek does not support the shapes.
 pub fn on_tensor_cores(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
-    if a.dtype == DType::F32 || !has_tensor_cores(&a.client, a.dtype) {
+    if a.dtype == DType::F32 || !client_has_tensor_cores(&a.client, a.dtype) {
         return None;
     }
     let y = empty(a, shape(a, b));
@@ -70,7 +70,16 @@ fn launch(
 }
 
 /// Returns whether the device has tensor cores for factors of this type and sums in `f32`.
-pub(super) fn has_tensor_cores(client: &Client, factors: DType) -> bool {
+pub(crate) fn has_tensor_cores(device: &Device, factors: DType) -> bool {
+    match device.clone().inner().as_dispatch() {
+        DispatchDevice::Cube(device) => client_has_tensor_cores(&device.client(), factors),
+        #[allow(unreachable_patterns, reason = "a build can have no other backend")]
+        _ => false,
+    }
+}
+
+/// Same as [`has_tensor_cores`].
+pub(super) fn client_has_tensor_cores(client: &Client, factors: DType) -> bool {
     let types = [factors, factors, DType::F32].map(element);
     let fits = |config: &MmaConfig| [config.a_type, config.b_type, config.cd_type] == types;
     client.properties().features.matmul.cmma.iter().any(fits)

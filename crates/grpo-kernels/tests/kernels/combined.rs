@@ -42,11 +42,13 @@ fn layers_next_to_each_other() {
         // The layers have different widths.
         let widths = [columns, 4, 2 * columns];
         let weights = [2, 3, 4].map(|seed| forms([inner, widths[seed as usize - 2]], seed));
-        for form in 0..weights[0].len() {
+        let [first, second, third] = &weights;
+        for weights in first.iter().zip(second).zip(third) {
+            let ((first, second), third) = weights;
             for with_bias in [false, true] {
                 let bias =
                     |layer: usize| with_bias.then(|| vector(widths[layer], 5 + layer as u64));
-                let layers = [0, 1, 2].map(|layer| (&weights[layer][form], bias(layer)));
+                let layers = [(first, bias(0)), (second, bias(1)), (third, bias(2))];
                 let all = layers.clone().map(|(layer, bias)| layer.linear(x.clone(), bias));
                 match PackedWeight::joined_linear(&x, layers) {
                     Some(joined) => assert_eq!(bits(joined), bits(Tensor::cat(all.to_vec(), 1))),

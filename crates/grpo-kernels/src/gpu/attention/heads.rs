@@ -120,14 +120,7 @@ fn prepare_heads(
         while column < width {
             let mut value = normal[column];
             if comptime!(rotated) {
-                let half = comptime!(width / 2);
-                let (pair, angle) = (column % half, row * half + column % half);
-                let (first, second) = (normal[pair], normal[pair + half]);
-                if column < half {
-                    value = first * cos[angle] - second * sin[angle];
-                } else {
-                    value = second * cos[angle] + first * sin[angle];
-                }
+                value = turned(&normal, cos, sin, row, column, width);
             }
             if head < heads {
                 queries[row * comptime!(heads * width) + head * width + column] = value;
@@ -136,5 +129,25 @@ fn prepare_heads(
             }
             column += UNITS;
         }
+    }
+}
+
+/// Returns an element of a rotated head, see [`super::super::rotary`].
+#[cube]
+fn turned(
+    head: &Shared<[f32]>,
+    cos: &[f32],
+    sin: &[f32],
+    row: usize,
+    column: usize,
+    #[comptime] width: usize,
+) -> f32 {
+    let half = comptime!(width / 2);
+    let (pair, angle) = (column % half, row * half + column % half);
+    let (first, second) = (head[pair], head[pair + half]);
+    if column < half {
+        first * cos[angle] - second * sin[angle]
+    } else {
+        second * cos[angle] + first * sin[angle]
     }
 }
