@@ -244,13 +244,19 @@ pub(crate) fn hardware(device: &Device) -> String {
 
 /// Returns the number formats that a device supports.
 pub(crate) fn formats(device: &Device) -> Vec<&'static str> {
+    named(|dtype| grpo_kernels::computes_in(device, dtype))
+}
+
+/// Returns the number formats that a device multiplies on tensor cores.
+pub(crate) fn on_tensor_cores(device: &Device) -> Vec<&'static str> {
+    named(|dtype| grpo_kernels::has_tensor_cores(device, dtype))
+}
+
+/// Returns the names of the number formats that fit.
+fn named(fits: impl Fn(DType) -> bool) -> Vec<&'static str> {
     let known =
         [("f64", DType::F64), ("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
-    known
-        .into_iter()
-        .filter(|(_, dtype)| grpo_kernels::computes_in(device, *dtype))
-        .map(|(name, _)| name)
-        .collect()
+    known.into_iter().filter(|(_, dtype)| fits(*dtype)).map(|(name, _)| name).collect()
 }
 
 /// Runs code of a backend, which panics if a driver is missing or fails.

@@ -34,6 +34,8 @@ const SMALL: (Model, Shape) = (Model { size: Size::Small, context: 64 }, Shape::
 const MEDIUM: (Model, Shape) = (Model { size: Size::Medium, context: 256 }, Shape::groups(2, 256));
 /// 32 × 64 tokens.
 const LARGE: (Model, Shape) = (Model { size: Size::Large, context: 256 }, Shape::groups(4, 64));
+const EXTRA_LARGE: (Model, Shape) =
+    (Model { size: Size::ExtraLarge, context: 256 }, Shape::groups(4, 64));
 
 const fn with_peer(
     name: &'static str,
@@ -89,7 +91,18 @@ pub const CASES: &[Case] = &[
     alone("step-medium", "steps", || step(MEDIUM.0, MEDIUM.1, 1, F32)),
     alone("copy", "bytes", copy),
     on_gpus(alone("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1, F32))),
-    on_gpus(alone("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1))),
+    on_gpus(alone("sampling-large-bf16", "tokens", || sampling(LARGE.0, LARGE.1, Bf16))),
+    on_gpus(alone("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1, F32))),
+    on_gpus(alone("adapter-step-large-bf16", "steps", || adapter_step(LARGE.0, LARGE.1, Bf16))),
+    on_gpus(alone("sampling-extra-large", "tokens", || {
+        sampling(EXTRA_LARGE.0, EXTRA_LARGE.1, F32)
+    })),
+    on_gpus(alone("adapter-step-extra-large", "steps", || {
+        adapter_step(EXTRA_LARGE.0, EXTRA_LARGE.1, F32)
+    })),
+    on_gpus(alone("adapter-step-extra-large-bf16", "steps", || {
+        adapter_step(EXTRA_LARGE.0, EXTRA_LARGE.1, Bf16)
+    })),
     alone(RESIDENT, "steps", || resident(500)),
 ];
 

@@ -119,7 +119,8 @@ fn serve(work: &mut Work) -> anyhow::Result<()> {
 fn answer(work: &mut Work) -> anyhow::Result<()> {
     let Repetition { seconds, work, flops, details } = work()?;
     let peak_bytes = ResidentMemory::of_this_process().map(|memory| memory.peak);
-    say_line(&Answer { seconds, work, flops, peak_bytes, details });
+    let device_bytes = grpo_kernels::gpu_memory(&device::device()?);
+    say_line(&Answer { seconds, work, flops, peak_bytes, device_bytes, details });
     Ok(())
 }
 
@@ -157,6 +158,9 @@ struct Answer {
     /// Peak resident memory since the start of the process, if it is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
+    /// Memory that the program has reserved on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<Value>,
 }

@@ -28,12 +28,13 @@ pub enum Size {
     /// A model with the shape of Qwen3-0.6B, 596 million parameters: 28 layers, width 1,024,
     /// vocabulary 151,936, tied embeddings.
     Large,
+    /// A model with the shape of Qwen3-1.7B, 1.7 billion parameters: as [`Self::Large`], with
+    /// width 2,048.
+    ExtraLarge,
 }
 
-/// Width of a head of Qwen3-0.6B.
+/// Width of a head of Qwen3.
 const HEAD_WIDTH: usize = 128;
-/// Width of the MLP of Qwen3-0.6B.
-const MLP_WIDTH: usize = 3072;
 
 impl Size {
     /// Returns the number of layers, the width, the number of heads and the vocabulary size.
@@ -44,6 +45,7 @@ impl Size {
             Self::Small => [8, 256, 8, 100],
             Self::Medium => [12, 512, 8, 32_000],
             Self::Large => [28, 1024, 16, 151_936],
+            Self::ExtraLarge => [28, 2048, 16, 151_936],
         }
     }
 
@@ -54,11 +56,16 @@ impl Size {
             // Attention has four projections. The MLP has two, each 4 times as large.
             Self::Tiny | Self::Prior | Self::Small | Self::Medium => [12 * width * width, width],
             // Half as many keys and values as queries, and an MLP with three projections.
-            Self::Large => {
+            Self::Large | Self::ExtraLarge => {
                 let heads = self.numbers()[2] * HEAD_WIDTH;
-                [3 * width * heads + 3 * width * MLP_WIDTH, heads]
+                [3 * width * heads + 3 * width * self.qwen_mlp_width(), heads]
             }
         }
+    }
+
+    /// Returns the width of the MLP of a Qwen3 of this width.
+    fn qwen_mlp_width(self) -> usize {
+        3 * self.width()
     }
 
     /// Returns the width of the hidden states.
@@ -112,10 +119,10 @@ impl Model {
                 });
                 ModelConfig::from_json(&json.to_string())
             }
-            Size::Large => {
+            Size::Large | Size::ExtraLarge => {
                 let json = json!({
                     "model_type": "qwen3", "vocab_size": vocabulary, "hidden_size": width,
-                    "intermediate_size": MLP_WIDTH, "num_hidden_layers": layers,
+                    "intermediate_size": self.size.qwen_mlp_width(), "num_hidden_layers": layers,
                     "num_attention_heads": heads, "num_key_value_heads": heads / 2,
                     "head_dim": HEAD_WIDTH, "max_position_embeddings": self.context,
                     "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
@@ -164,11 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn shape_of_the_large_model() {
-        let config = Model { size: Size::Large, context: 64 }.config().unwrap();
-        let of = config.description();
-        assert_eq!((of.layers, of.width, of.vocabulary), (28, 1024, 151_936));
-        assert_eq!((of.heads, of.kv_heads, of.head_width, of.mlp_width), (16, 8, 128, 3072));
+    fn shapes_of_the_large_models() {
+        for (size, width, mlp_width) in [(Size::Large, 1024, 3072), (Size::ExtraLarge, 2048, 6144)]
+        {
+            let config = Model { size, context: 64 }.config().unwrap();
+            let of = config.description();
+            assert_eq!((of.layers, of.width, of.vocabulary), (28, width, 151_936));
+            assert_eq!((of.heads, of.kv_heads, of.head_width), (16, 8, 128));
+            assert_eq!(of.mlp_width, mlp_width);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod runs;
 mod speed;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
@@ -34,7 +34,7 @@ pub(crate) struct GpuCheckArguments {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Compare a device with the CPU, and measure its speed",
-        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. Then models with random weights are sampled and trained, as `grpo bench` does, up to 0.6 billion parameters on a GPU. gpu-check.json lists devices, selftest, differences, speeds and memory. A model that cannot be measured, for example for lack of memory, is listed with the reason. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
+        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules in f32 and bf16, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. Then models with random weights are sampled and trained, as `grpo bench` does, up to 1.7 billion parameters on a GPU. gpu-check.json lists devices, selftest, differences, speeds and memory, and is written after each part. A model that cannot be measured, for example for lack of memory, is listed with the reason. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
     ];
     TaskCommand::new("gpu-check", &about, CommandGroup::Other, |_, arguments| run(arguments))
 }
@@ -44,6 +44,8 @@ pub(crate) fn command() -> TaskCommand {
 struct Report {
     /// Whether the selftest passed and all metrics agree.
     passed: bool,
+    /// Whether everything was measured. The file is written after each part.
+    complete: bool,
     version: &'static str,
     /// Name for `--device`.
     device: String,
@@ -82,43 +84,58 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
     say_aside(format_args!("selftest on {name}"));
     let begin = Instant::now();
     let selftest = grpo.json_lines(&["selftest", "--json", "--device", &name])?.swap_remove(0);
-    let selftest_seconds = begin.elapsed().as_secs_f64();
-    let (mut runs, mut differences) = (Vec::new(), Vec::new());
+    let mut report = Report {
+        passed: selftest["passed"] == true,
+        complete: false,
+        version: env!("CARGO_PKG_VERSION"),
+        device: name.clone(),
+        devices,
+        selftest,
+        selftest_seconds: begin.elapsed().as_secs_f64(),
+        runs: Vec::new(),
+        differences: Vec::new(),
+        speed: Vec::new(),
+    };
+    let path = arguments.folder.join("gpu-check.json");
+    report.write(&path)?;
     for example in EXAMPLES {
         example.prepare(&grpo)?;
         let on = |device: &str, folder: &str| {
             say_aside(format_args!("{}: ten steps on {device}", example.task));
             example.train(&grpo, device, folder)
         };
-        let (cpu, other) = (on("cpu", "cpu")?, on(&name, "device")?);
-        differences.extend(COMPARED.map(|(metric, tolerance)| {
-            let [cpu, device] = [&cpu, &other].map(|run| run.first(metric));
-            let agrees = (cpu - device).abs() <= tolerance * cpu.abs();
-            Difference { task: example.task, metric, cpu, device, tolerance, agrees }
-        }));
-        runs.extend([cpu, other]);
+        report.compare(example.task, on("cpu", "cpu")?, on(&name, "device")?);
+        report.write(&path)?;
     }
-    let speed = speed::measure(&grpo, &name)?;
-    let passed = selftest["passed"] == true && differences.iter().all(|of| of.agrees);
-    let version = env!("CARGO_PKG_VERSION");
-    let report = Report {
-        passed,
-        version,
-        device: name,
-        devices,
-        selftest,
-        selftest_seconds,
-        runs,
-        differences,
-        speed,
-    };
-    let path = arguments.folder.join("gpu-check.json");
-    let text = format!("{}\n", serde_json::to_string_pretty(&report)?);
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    speed::measure(&grpo, &name, |speed| {
+        report.speed.push(speed);
+        report.write(&path)
+    })?;
+    report.complete = true;
+    report.write(&path)?;
     show(&report);
     say(format_args!("results      {}", path.display()));
     ensure!(report.passed, "{} does not compute what the CPU computes", report.device);
     Ok(())
+}
+
+impl Report {
+    /// Compares the first steps of two runs.
+    fn compare(&mut self, task: &'static str, cpu: Measured, other: Measured) {
+        self.differences.extend(COMPARED.map(|(metric, tolerance)| {
+            let [cpu, device] = [&cpu, &other].map(|run| run.first(metric));
+            let agrees = (cpu - device).abs() <= tolerance * cpu.abs();
+            Difference { task, metric, cpu, device, tolerance, agrees }
+        }));
+        self.passed &= self.differences.iter().all(|of| of.agrees);
+        self.runs.extend([cpu, other]);
+    }
+
+    /// Writes what is known so far, so that an interrupted check is not lost.
+    fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let text = format!("{}\n", serde_json::to_string_pretty(self)?);
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
 }
 
 fn show(report: &Report) {
@@ -127,23 +144,24 @@ fn show(report: &Report) {
     for Difference { task, metric, cpu, device, tolerance, agrees } in &report.differences {
         let verdict = if *agrees { "agrees" } else { "DIFFERS" };
         say(format_args!(
-            "{task:<12} {metric:<9} {cpu:.6} on the CPU, {device:.6}: {verdict} (within {:.1} %)",
+            "{task:<17} {metric:<9} {cpu:.6} on the CPU, {device:.6}: {verdict} (within {:.1} %)",
             100.0 * tolerance
         ));
     }
     for run in &report.runs {
         say(format_args!(
-            "{:<12} {:<7} {:.0} tokens/s, {:.2} s a step, {:.0} s with start and evaluation",
+            "{:<17} {:<7} {:.0} tokens/s, {:.2} s a step, {:.0} s with start and evaluation",
             run.task, run.device, run.tokens_per_second, run.step_seconds, run.seconds
         ));
     }
-    for Speed { case, unit, per_second, of_products } in &report.speed {
-        let fraction = of_products.map(|part| format!(", {:.1} % of matmul-medium", 100.0 * part));
+    for Speed { case, unit, per_second, of_products, device_bytes } in &report.speed {
+        let limit = if case.ends_with("-bf16") { "matmul-medium-bf16" } else { "matmul-medium" };
+        let fraction = of_products.map(|part| format!(", {:.1} % of {limit}", 100.0 * part));
+        let memory = device_bytes.map(|bytes| format!(", {:.1} GB", bytes as f64 / 1e9));
+        let details = fraction.unwrap_or_default() + &memory.unwrap_or_default();
         match per_second {
-            Ok(rate) => {
-                say(format_args!("{case:<19} {rate:.3e} {unit}/s{}", fraction.unwrap_or_default()));
-            }
-            Err(reason) => say(format_args!("{case:<19} could not be measured: {reason}")),
+            Ok(rate) => say(format_args!("{case:<29} {rate:.3e} {unit}/s{details}")),
+            Err(reason) => say(format_args!("{case:<29} could not be measured: {reason}")),
         }
     }
 }

@@ -71,6 +71,17 @@ pub(crate) fn is_wgpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Cube(CubeDevice::Wgpu(_)))
 }
 
+/// Returns the bytes that this process has reserved in the memory of a GPU.
+pub(crate) fn reserved_memory(device: &Device) -> Option<u64> {
+    match device.clone().inner().as_dispatch() {
+        DispatchDevice::Cube(device) => {
+            Some(device.client().memory_report(cubecl::MemoryScope::Device).usage().bytes_reserved)
+        }
+        #[allow(unreachable_patterns, reason = "a build can have no other backend")]
+        _ => None,
+    }
+}
+
 /// Operations with one, two or three input tensors that Burn dispatches by device, with or without
 /// autodiff.
 #[backend_extension(Autodiff, Cube)]

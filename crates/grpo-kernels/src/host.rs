@@ -44,6 +44,15 @@ pub fn has_tensor_cores(device: &Device, format: DType) -> bool {
     false
 }
 
+/// Returns the bytes that this process has reserved in the memory of a GPU, or `None` for a CPU.
+#[allow(unused_variables, reason = "only GPUs have memory of their own")]
+pub fn gpu_memory(device: &Device) -> Option<u64> {
+    #[cfg(feature = "gpu")]
+    return crate::gpu::reserved_memory(device);
+    #[cfg(not(feature = "gpu"))]
+    None
+}
+
 /// Calls `read` with the elements of `x` in row-major order. An `f32` tensor on the CPU is read in
 /// place; other tensors are copied to the host first.
 pub fn on_host<const D: usize, R>(x: Tensor<D>, read: impl FnOnce(&[f32]) -> R) -> R {

@@ -72,7 +72,7 @@ pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
 pub use gpu::{LogitTile, RunningScores, logit_gradients, on_tensor_cores, product};
-pub use host::{adds_in_one_order, computes_in, has_tensor_cores, is_cpu, on_host};
+pub use host::{adds_in_one_order, computes_in, gpu_memory, has_tensor_cores, is_cpu, on_host};
 pub use kept_rows::KeptRows;
 pub use kv_pages::{HeadNorms, HeadPreparation, KvPages, PAGE, PagePlan};
 pub use linear::{bf16_factor, bf16_linear, known_bf16_linear, known_linear, linear};

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 
-use crate::device::{self, Backend, DeviceName, formats, verify};
+use crate::device::{self, Backend, DeviceName, formats, on_tensor_cores, verify};
 use crate::output::{say, say_data, table};
 
 #[derive(Debug, Args)]
@@ -28,6 +28,8 @@ struct Listed {
     description: String,
     /// Number formats.
     numbers: Vec<&'static str>,
+    /// Those that tensor cores multiply, with sums in f32.
+    tensor_cores: Vec<&'static str>,
 }
 
 pub(crate) fn run(arguments: &DevicesArguments) -> anyhow::Result<()> {
@@ -45,7 +47,11 @@ pub(crate) fn run(arguments: &DevicesArguments) -> anyhow::Result<()> {
             (false, true) => "no, but it is the default",
             (false, false) => "no",
         };
-        [device.device, works.to_owned(), device.description, device.numbers.join(" ")]
+        let mut numbers = device.numbers.join(" ");
+        if !device.tensor_cores.is_empty() {
+            numbers += &format!(", tensor cores for {}", device.tensor_cores.join(" "));
+        }
+        [device.device, works.to_owned(), device.description, numbers]
     };
     let header = ["device", "works", "description", "numbers"];
     say(format_args!("{}", table(header, listed.into_iter().map(row), 0..0)));
@@ -66,6 +72,7 @@ fn of_backend(backend: Backend) -> Vec<Listed> {
             is_default: device::default_name().backend == backend,
             description: format!("{why:#}"),
             numbers: Vec::new(),
+            tensor_cores: Vec::new(),
         }],
     }
 }
@@ -80,6 +87,7 @@ fn of_device(name: DeviceName, device: &Device) -> Listed {
             Ok(()) => device::hardware(device),
             Err(why) => format!("{why:#}"),
         },
+        tensor_cores: if works.is_ok() { on_tensor_cores(device) } else { Vec::new() },
         numbers: works.map(|()| formats(device)).unwrap_or_default(),
     }
 }

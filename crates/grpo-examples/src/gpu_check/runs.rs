@@ -171,13 +171,27 @@ learning_rate = 2e-4
 samples = 64
 "#;
 
-pub(super) const EXAMPLES: [Example; 3] = [
+pub(super) const EXAMPLES: [Example; 4] = [
     Example {
         task: "molecules",
         configuration: None,
         before: &[],
         train: &[
             "configs/molecules/grpo.toml",
+            "--set=train.prompts_per_step=2",
+            "--set=schedule.warmup_steps=2",
+            "--set=eval.samples=32",
+        ],
+    },
+    Example {
+        task: "molecules in bf16",
+        configuration: None,
+        before: &[],
+        train: &[
+            "configs/molecules/grpo.toml",
+            "--set=train.precision=bf16",
+            // Sampling and training of a GPU add in different orders, which bf16 makes visible.
+            "--set=sampler_check.above=correct",
             "--set=train.prompts_per_step=2",
             "--set=schedule.warmup_steps=2",
             "--set=eval.samples=32",
@@ -253,7 +267,7 @@ impl Example {
         device: &str,
         folder: &str,
     ) -> anyhow::Result<Measured> {
-        let run = format!("runs/{}-{folder}", self.task);
+        let run = format!("runs/{}-{folder}", self.task.replace(' ', "-"));
         let all = ["--plain", "--set=train.steps=10", "--set=guards=[]", "--run", &run];
         let begin = Instant::now();
         grpo.succeed(&[&["--device", device, "train"], self.train, &all].concat())?;

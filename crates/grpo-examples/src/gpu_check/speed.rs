@@ -7,11 +7,27 @@ use serde_json::Value;
 
 use super::runs::Grpo;
 
-/// Cases for all devices. The first two are the limits of the others.
-const CASES: [&str; 6] =
-    ["copy", "matmul-medium", "sampling-small", "sampling-medium", "training-medium", "step-small"];
-/// Cases for GPUs, with a model of 0.6 billion parameters. They take minutes on a CPU.
-const LARGE_CASES: [&str; 2] = ["sampling-large", "adapter-step-large"];
+/// Cases for all devices. The products are the limits of the cases after them.
+const CASES: [&str; 8] = [
+    "copy",
+    "matmul-medium",
+    "matmul-medium-bf16",
+    "sampling-small",
+    "sampling-medium",
+    "training-medium",
+    "training-medium-bf16",
+    "step-small",
+];
+/// Cases for GPUs, with models of 0.6 and 1.7 billion parameters. They take minutes on a CPU.
+const LARGE_CASES: [&str; 7] = [
+    "sampling-large",
+    "sampling-large-bf16",
+    "adapter-step-large",
+    "adapter-step-large-bf16",
+    "sampling-extra-large",
+    "adapter-step-extra-large",
+    "adapter-step-extra-large-bf16",
+];
 
 /// The result of a case.
 #[derive(Debug, Serialize)]
@@ -22,8 +38,10 @@ pub(super) struct Speed {
     #[serde(flatten, with = "RateOrReason")]
     pub(super) per_second: Result<f64, String>,
     /// Rate of the operations that the matrix products of a model need, as a fraction of the rate
-    /// of `matmul-medium`.
+    /// of `matmul-medium`, or of `matmul-medium-bf16` for a case in bf16.
     pub(super) of_products: Option<f64>,
+    /// Memory that the case has reserved on a GPU.
+    pub(super) device_bytes: Option<u64>,
 }
 
 /// The keys of a rate in JSON.
@@ -49,15 +67,20 @@ struct Repetition {
     seconds: f64,
     work: f64,
     flops: Option<f64>,
+    device_bytes: Option<u64>,
 }
 
-/// Measures all cases on a device. A case that fails does not keep the others from being measured.
-pub(super) fn measure(grpo: &Grpo, device: &str) -> anyhow::Result<Vec<Speed>> {
+/// Measures all cases on a device, and calls `done` after each one. A case that fails does not keep
+/// the others from being measured.
+pub(super) fn measure(
+    grpo: &Grpo,
+    device: &str,
+    mut done: impl FnMut(Speed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let listed = grpo.json_lines(&["bench", "--list"])?;
     let listed: Vec<Listed> = listed.into_iter().map(read).collect::<Result<_, _>>()?;
     let large = if device == "cpu" { &[][..] } else { &LARGE_CASES[..] };
-    let mut products = None;
-    let mut speeds = Vec::new();
+    let mut products = [None; 2];
     for &case in CASES.iter().chain(large) {
         say_aside(format_args!("speed of {case} on {device}"));
         let unit = listed.iter().find(|listed| listed.name == case);
@@ -67,18 +90,21 @@ pub(super) fn measure(grpo: &Grpo, device: &str) -> anyhow::Result<Vec<Speed>> {
             median(repetitions.iter().flatten().filter_map(of))
         };
         let flops = rate(|answer| Some(answer.flops? / answer.seconds));
-        if case == "matmul-medium" {
-            products = flops;
+        let limit = usize::from(case.ends_with("-bf16"));
+        if case.starts_with("matmul-medium") {
+            products[limit] = flops;
         }
         let measured = rate(|answer| Some(answer.work / answer.seconds));
         let per_second = match (&repetitions, measured) {
             (Ok(_), measured) => measured.ok_or_else(|| "measured nothing".to_owned()),
             (Err(error), _) => Err(first_line(&error.to_string())),
         };
-        let of_products = flops.zip(products).map(|(flops, products)| flops / products);
-        speeds.push(Speed { case, unit, per_second, of_products });
+        let of_products = flops.zip(products[limit]).map(|(flops, products)| flops / products);
+        let last = repetitions.iter().flatten().next_back();
+        let device_bytes = last.and_then(|repetition| repetition.device_bytes);
+        done(Speed { case, unit, per_second, of_products, device_bytes })?;
     }
-    Ok(speeds)
+    Ok(())
 }
 
 fn repetitions(grpo: &Grpo, case: &str, device: &str) -> anyhow::Result<Vec<Repetition>> {
@@ -124,15 +150,16 @@ mod tests {
             unit: "bytes".to_owned(),
             per_second,
             of_products: None,
+            device_bytes: None,
         };
         let json = |speed: Speed| serde_json::to_value(speed).unwrap();
         assert_eq!(
             json(speed(Ok(2.0))),
-            serde_json::json!({"case": "copy", "unit": "bytes", "per_second": 2.0, "of_products": null})
+            serde_json::json!({"case": "copy", "unit": "bytes", "per_second": 2.0, "of_products": null, "device_bytes": null})
         );
         assert_eq!(
             json(speed(Err("no memory".to_owned()))),
-            serde_json::json!({"case": "copy", "unit": "bytes", "not_measured": "no memory", "of_products": null})
+            serde_json::json!({"case": "copy", "unit": "bytes", "not_measured": "no memory", "of_products": null, "device_bytes": null})
         );
     }
 

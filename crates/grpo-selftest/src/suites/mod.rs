@@ -11,6 +11,7 @@ mod golden_texts;
 mod golden_training;
 mod gradients;
 mod losses;
+mod products;
 mod scores;
 
 use std::path::{Path, PathBuf};
@@ -52,6 +53,7 @@ pub fn run(options: &Options) -> Result<Report, SelftestError> {
     let mut suites = of_advantages(&advantages, &advantages_source);
     suites.extend(of_losses(&losses, &losses_source, device));
     suites.extend(of_scores(device));
+    suites.push(products::suite(device));
     for golden in &models {
         suites.push(of_model(golden, device)?);
     }
