@@ -73,7 +73,8 @@ pub fn matmul(size: Size, rows: usize, precision: ProductPrecision) -> anyhow::R
 /// bound for reading weights.
 pub fn copy() -> anyhow::Result<Work> {
     const ROUNDS: usize = 20;
-    let values = 64 * 1024 * 1024;
+    // 128 MiB, the largest buffer of some drivers.
+    let values = 32 * 1024 * 1024;
     let x = Tensor::<1>::ones([values], &device()?);
     Ok(Box::new(move || {
         let started = Instant::now();

@@ -6,7 +6,7 @@ use std::fmt;
 use burn::tensor::DType;
 use burn::tensor::Tensor;
 
-use crate::four_bits::unpacked_shape;
+use crate::four_bits::{dense, unpacked_shape};
 use crate::linear::{bf16_factor, check_shapes};
 
 #[cfg(feature = "flex")]
@@ -75,7 +75,7 @@ enum Form {
     /// Multiplied in `f32`, with the same weight in strips.
     #[cfg(feature = "flex")]
     Strips(Tensor<2>, Vec<f32>),
-    /// Rounded to bf16. `x` is rounded too.
+    /// For products in which `x` is rounded to bf16. The weight is rounded too, apart from an update.
     Rounded(Tensor<2>),
     /// Rounded to bf16, in strips.
     #[cfg(feature = "flex")]
@@ -111,6 +111,12 @@ impl PackedWeight {
             return Self(Form::Pairs(crate::backend::bf16_packed(weight)));
         }
         Self(Form::Rounded(rounded_to_bf16(weight)))
+    }
+
+    /// Rounds a weight to bf16 and adds an update in `f32`, such as that of an adapter, for products in
+    /// which `x` is rounded.
+    pub fn bf16_with_update(weight: Tensor<2>, update: Tensor<2>) -> Self {
+        Self(Form::Rounded(rounded_in_f32(dense(weight)) + update))
     }
 
     /// Same as [`batch_invariant_linear`] with the original weight, bit for bit. If the weight was
@@ -233,6 +239,15 @@ fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "gpu")]
     if crate::gpu::is_gpu(&x.device()) {
         return crate::gpu::rounded_to_bf16(x);
+    }
+    crate::plain::rounded_to_bf16(x)
+}
+
+/// Rounds to bf16 without autodiff, with the result in `f32`.
+fn rounded_in_f32(x: Tensor<2>) -> Tensor<2> {
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) {
+        return crate::gpu::rounded_in_f32(x);
     }
     crate::plain::rounded_to_bf16(x)
 }

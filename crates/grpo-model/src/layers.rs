@@ -15,6 +15,7 @@ use grpo_kernels::{
 use grpo_logprob::Head;
 
 use crate::description::NormKind;
+use crate::lora::LoraPair;
 use crate::parameters::Parameters;
 use crate::pass::{Outputs, Pass};
 use crate::precision::{dense, on_tape_of, operand};
@@ -168,6 +169,21 @@ impl Linear {
             ProductPrecision::F32 => PackedWeight::new(weight),
             ProductPrecision::Bf16 => PackedWeight::bf16(weight),
         }));
+    }
+
+    /// Adds the update of an adapter to the weight, which can then only sample. A rounded weight is
+    /// rounded before, so the update is not.
+    pub(crate) fn merge_for_sampling(&mut self, pair: &LoraPair) {
+        let weight = self.weight.val();
+        match self.products {
+            ProductPrecision::F32 => {
+                self.weight = Param::from_tensor(dense(weight) + pair.product());
+            }
+            ProductPrecision::Bf16 => {
+                let packed = PackedWeight::bf16_with_update(weight, pair.product());
+                self.packed = Some(Arc::new(packed));
+            }
+        }
     }
 
     pub(crate) fn has_f32_products(&self) -> bool {

@@ -59,14 +59,14 @@ impl LanguageModel for Policy {
         }
     }
 
-    /// On a GPU, merges the adapter into a base that computes in `f32`: its small matrices would
+    /// On a GPU, merges the adapter into a base that is not quantised: its small matrices would
     /// otherwise be four more kernels per layer and token.
     fn for_sampling(self) -> Self {
         match self {
             Self::Adapted(Adapted { base, adapter })
-                if !is_cpu(&LanguageModel::device(&base)) && base.is_in_f32() =>
+                if !is_cpu(&LanguageModel::device(&base)) && base.has_float_blocks() =>
             {
-                Self::Whole(base.merged(&adapter))
+                Self::Whole(base.merged_for_sampling(&adapter).for_sampling())
             }
             Self::Whole(model) => Self::Whole(model.for_sampling()),
             Self::Adapted(Adapted { base, adapter }) => {
@@ -124,5 +124,69 @@ impl LanguageModel for Policy {
 
     fn context_length(&self) -> usize {
         self.parts().0.description().context
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::ModuleMapper;
+    use burn::tensor::{Device, Tensor};
+
+    use super::*;
+    use crate::{Adapter, Frozen, LoraConfig, ModelConfig, Prepared, Transformer};
+
+    const QWEN3: &str = r#"{"model_type": "qwen3", "vocab_size": 11, "hidden_size": 16,
+        "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 16,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
+        "tie_word_embeddings": true}"#;
+
+    /// Makes the adapter large enough to matter.
+    struct Fill;
+    impl ModuleMapper for Fill {
+        fn map_float<const D: usize>(
+            &mut self,
+            param: burn::module::Param<Tensor<D>>,
+        ) -> burn::module::Param<Tensor<D>> {
+            param.map(|value| value + 0.05)
+        }
+    }
+
+    fn sampled(model: &Prepared<Policy>) -> Vec<f64> {
+        let mut cache = KvCache::new();
+        let slot = cache.open();
+        let hidden =
+            model.extend(&TokenBatch::from_iter([[1, 7, 3].as_slice()]), &mut cache, &[slot]);
+        hidden.into_data().iter::<f64>().collect()
+    }
+
+    /// Only GPUs merge, but what they merge can be computed on a CPU.
+    #[test]
+    fn a_merged_adapter_samples_like_a_separate_one() {
+        let config = ModelConfig::from_json(QWEN3).unwrap();
+        let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+        // The merged adapter gets input that is rounded to 8 bits, if products are in bf16.
+        for (products, tolerance) in
+            [(ProductPrecision::F32, 1e-5), (ProductPrecision::Bf16, 2_f64.powi(-8))]
+        {
+            for weights in [WeightPrecision::F32, WeightPrecision::Bf16] {
+                let base = Transformer::random(&config, 1, &Device::flex()).unwrap();
+                let base = base.with_weights_in(weights).with_product_precision(products);
+                assert!(base.has_float_blocks());
+                let adapter = Adapter::random(&lora, &base, 2, &base.device()).unwrap();
+                let adapter = adapter.map(&mut Fill);
+                let policy = Policy::Adapted(Adapted::new(&base, adapter.clone()));
+                let separate = sampled(&Frozen::snapshot(&policy).prepared());
+                let merged = base.clone().merged_for_sampling(&adapter).for_sampling();
+                let merged = sampled(&Frozen::of_model(Policy::Whole(merged)).prepared());
+                let without = sampled(&Frozen::snapshot(&Policy::Whole(base)).prepared());
+                let largest = |of: &[f64]| of.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+                let apart = |other: &[f64]| -> f64 {
+                    largest(&separate.iter().zip(other).map(|(a, b)| a - b).collect::<Vec<_>>())
+                };
+                assert!(apart(&merged) < tolerance * largest(&separate), "{products:?} {weights}");
+                assert!(apart(&without) > 0.1 * largest(&separate), "the adapter does nothing");
+            }
+        }
     }
 }

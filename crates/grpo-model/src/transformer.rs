@@ -381,12 +381,20 @@ impl Transformer {
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()
     }
 
-    /// Returns whether all linear layers in the blocks have weights and products in `f32`.
-    pub(crate) fn is_in_f32(&self) -> bool {
-        self.blocks
-            .iter()
-            .flat_map(Block::linears)
-            .all(|linear| linear.weight.val().dtype() == DType::F32 && linear.has_f32_products())
+    /// Returns whether the weights of the blocks are not quantised.
+    pub(crate) fn has_float_blocks(&self) -> bool {
+        let is_float = |weight: &Tensor<2>| matches!(weight.dtype(), DType::F32 | DType::BF16);
+        self.blocks.iter().flat_map(Block::linears).all(|linear| is_float(&linear.weight.val()))
+    }
+
+    /// Merges `adapter` into a model without autodiff that can then only sample.
+    pub(crate) fn merged_for_sampling(mut self, adapter: &Adapter) -> Self {
+        for linear in self.blocks.iter_mut().flat_map(Block::linears_mut) {
+            if let Some(pair) = adapter.pair(linear.number) {
+                linear.merge_for_sampling(pair);
+            }
+        }
+        self
     }
 
     /// Merges `adapter` into the weights, i.e. computes `W + s · A · B` for each adapted layer. The
