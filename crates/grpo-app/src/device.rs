@@ -248,7 +248,7 @@ pub(crate) fn formats(device: &Device) -> Vec<&'static str> {
 }
 
 /// Returns the number formats that a device multiplies on tensor cores.
-pub(crate) fn on_tensor_cores(device: &Device) -> Vec<&'static str> {
+pub(crate) fn tensor_core_formats(device: &Device) -> Vec<&'static str> {
     named(|dtype| grpo_kernels::has_tensor_cores(device, dtype))
 }
 

@@ -56,7 +56,7 @@ pub fn batch_invariant_linear(
         return cpu::linear(x, weight, bias);
     }
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(&x) {
+    if crate::gpu::is_readable(&x) {
         return crate::gpu::linear(x, weight, bias);
     }
     crate::plain::batch_invariant_linear(x, weight, bias)
@@ -139,16 +139,7 @@ impl PackedWeight {
                 crate::backend::bf16_packed_linear(x, pairs, bias)
             }
             Form::Rounded(weight) => {
-                check_shapes(&x, weight.dims(), bias.as_ref());
-                #[cfg(feature = "gpu")]
-                if crate::gpu::is_fusable(&x) {
-                    return crate::gpu::linear(
-                        crate::gpu::rounded_to_bf16(x),
-                        weight.clone(),
-                        bias,
-                    );
-                }
-                crate::plain::batch_invariant_linear(rounded_to_bf16(x), weight.clone(), bias)
+                batch_invariant_linear(rounded_to_bf16(x), weight.clone(), bias)
             }
             Form::Unpacked(weight) => batch_invariant_linear(x, weight.clone(), bias),
         }
@@ -157,7 +148,9 @@ impl PackedWeight {
     /// Computes three layers of the same input next to each other, with one launch on a GPU. Each
     /// column has the same bits as that of [`Self::linear`].
     ///
-    /// Returns `None` on a CPU, and for weights that differ in format or layout or are quantised.
+    /// Returns `None` where no kernel applies: on a CPU, for weights that are quantised or differ in
+    /// format or layout, if only some layers have a bias, and if the inner dimension or a row of the
+    /// weights cannot be read four numbers at a time.
     ///
     /// # Shapes
     /// - x: `[n, in]`; biases: `[out]` of their layer
@@ -171,7 +164,7 @@ impl PackedWeight {
         layers: [(&Self, Option<Tensor<1>>); 3],
     ) -> Option<Tensor<2>> {
         #[cfg(feature = "gpu")]
-        if crate::gpu::is_fusable(x) {
+        if crate::gpu::is_readable(x) {
             let (x, layers) = Self::on_gpu(x, layers)?;
             return crate::gpu::joined_linear(x, layers);
         }
@@ -185,7 +178,7 @@ impl PackedWeight {
         layers: [(&Self, Option<Tensor<1>>); 2],
     ) -> Option<Tensor<2>> {
         #[cfg(feature = "gpu")]
-        if crate::gpu::is_fusable(x) {
+        if crate::gpu::is_readable(x) {
             let (x, [gate, up]) = Self::on_gpu(x, layers)?;
             return crate::gpu::gated_linear(x, gate, up);
         }
@@ -202,7 +195,7 @@ impl PackedWeight {
         tanh: bool,
     ) -> Option<Tensor<2>> {
         #[cfg(feature = "gpu")]
-        if crate::gpu::is_fusable(x) {
+        if crate::gpu::is_readable(x) {
             let (x, [layer]) = Self::on_gpu(x, [(self, bias)])?;
             return crate::gpu::linear_gelu(x, layer, tanh);
         }
@@ -217,7 +210,7 @@ impl PackedWeight {
         layers: [(&Self, Option<Tensor<1>>); N],
     ) -> Option<(Tensor<2>, [crate::gpu::Layer; N])> {
         let are_rounded = layers.each_ref().map(|(layer, _)| matches!(layer.0, Form::Rounded(_)));
-        if are_rounded.contains(&!are_rounded[0]) {
+        if are_rounded.iter().any(|&is| is != are_rounded[0]) {
             return None;
         }
         let x = if are_rounded[0] { rounded_to_bf16(x.clone()) } else { x.clone() };
@@ -237,7 +230,7 @@ impl PackedWeight {
 /// it.
 fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_gpu(&x.device()) {
+    if crate::gpu::is_readable(&x) {
         return crate::gpu::rounded_to_bf16(x);
     }
     crate::plain::rounded_to_bf16(x)

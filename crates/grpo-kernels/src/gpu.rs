@@ -43,7 +43,7 @@ pub(crate) use attention::{
 };
 pub(crate) use bf16_matmul::{bf16_matmul, rounded_in_f32, rounded_to_bf16};
 pub(crate) use block_product::has_tensor_cores;
-pub use block_product::on_tensor_cores;
+pub use block_product::tensor_core_product;
 pub(crate) use draw::draw_rows;
 pub(crate) use gather_rows::gather_rows;
 pub(crate) use likely::likely_rows;
@@ -59,6 +59,12 @@ pub(crate) use sums::add_bias;
 /// Returns whether fused operations support this tensor, i.e. whether it is `f32` and on a GPU.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
     x.dtype() == DType::F32 && is_gpu(&x.device())
+}
+
+/// Returns whether kernels for linear layers can read this tensor: it is on a GPU, in `f32` or 16
+/// bits.
+pub(crate) fn is_readable(x: &Tensor<2>) -> bool {
+    matches!(x.dtype(), DType::F32 | DType::BF16 | DType::F16) && is_gpu(&x.device())
 }
 
 /// Returns whether tensors on this device are in the memory of a GPU.

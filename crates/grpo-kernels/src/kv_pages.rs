@@ -107,7 +107,7 @@ impl KvPages {
         }
     }
 
-    /// Returns whether [`Self::write_heads`] has a kernel for the device.
+    /// Returns whether the pages are in the memory of a GPU.
     pub fn are_on_gpu(&self) -> bool {
         match &self.store {
             #[cfg(feature = "gpu")]
@@ -126,26 +126,24 @@ impl KvPages {
     ///
     /// # Panics
     /// Panics if the shapes don't match, or if a page does not exist.
-    #[allow(unused_variables, reason = "only GPUs launch kernels")]
     pub fn write_heads(
         &mut self,
         inputs: &Tensor<2>,
         of: &HeadPreparation,
         plan: &PagePlan,
     ) -> Option<Tensor<2>> {
-        #[cfg(feature = "gpu")]
-        if self.are_on_gpu() {
-            #[allow(irrefutable_let_patterns, reason = "a build can have no CPU backend")]
-            let Store::Tensors(tensors) = &mut self.store else { return None };
-            let heads = self.heads;
-            let columns = heads.query_columns() + 2 * heads.key_columns();
-            assert_eq!(inputs.dims(), [plan.rows(), columns], "inputs");
-            of.check(plan.rows(), heads.width);
-            assert!(plan.fits(self.pages), "a row is written to a page that does not exist");
-            let places = copy_on_gpu(tensors, plan);
-            return Some(crate::gpu::write_heads(tensors, inputs.clone(), of, heads, places));
+        let columns = self.heads.query_columns() + 2 * self.heads.key_columns();
+        assert_eq!(inputs.dims(), [plan.rows(), columns], "inputs");
+        of.check(plan.rows(), self.heads.width);
+        assert!(plan.fits(self.pages), "a row is written to a page that does not exist");
+        match &mut self.store {
+            #[cfg(feature = "gpu")]
+            Store::Tensors(tensors) if is_on_gpu(tensors) => {
+                let places = copy_on_gpu(tensors, plan);
+                Some(crate::gpu::write_heads(tensors, inputs.clone(), of, self.heads, places))
+            }
+            _ => None,
         }
-        None
     }
 
     /// Computes `softmax(scale · q Kᵀ) V` for each row over its visible positions. Each row is

@@ -71,7 +71,7 @@ pub use draw::{draw_on_gpu, likely_on_gpu};
 pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
-pub use gpu::{LogitTile, RunningScores, logit_gradients, on_tensor_cores, product};
+pub use gpu::{LogitTile, RunningScores, logit_gradients, product, tensor_core_product};
 pub use host::{adds_in_one_order, computes_in, gpu_memory, has_tensor_cores, is_cpu, on_host};
 pub use kept_rows::KeptRows;
 pub use kv_pages::{HeadNorms, HeadPreparation, KvPages, PAGE, PagePlan};

@@ -56,8 +56,8 @@ pub fn known_linear(
 /// multiplies two terms at a time. Subnormal sums are an exception: that instruction flushes them to 0.
 /// Subnormal factors are always flushed.
 ///
-/// GPUs with tensor cores for bf16 use them. A weight in bf16 is then multiplied as it is. Elsewhere, it
-/// has to be in `f32`, see [`bf16_factor`].
+/// GPUs with tensor cores for bf16 use them. A weight in bf16 is then multiplied as it is, elsewhere it
+/// is widened first ([`bf16_factor`]).
 ///
 /// # Panics
 /// Panics if the shapes do not match.

@@ -67,7 +67,7 @@ pub fn add_layer_norm(
 ) -> [Tensor<2>; 2] {
     assert_eq!(x.dims(), y.dims(), "the shapes of the terms differ");
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(&x) && !(x.is_autodiff() || y.is_autodiff() || gamma.is_autodiff()) {
+    if are_untracked([&x, &y], [&gamma, &beta]) && crate::gpu::is_fusable(&x) {
         check(&x, &gamma, &beta);
         return crate::gpu::add_layer_norm([x, y], gamma, beta, epsilon as f32);
     }
@@ -82,7 +82,7 @@ pub fn add_layer_norm(
 pub fn add_rms_norm(x: Tensor<2>, y: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> [Tensor<2>; 2] {
     assert_eq!(x.dims(), y.dims(), "the shapes of the terms differ");
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(&x) && !(x.is_autodiff() || y.is_autodiff() || gamma.is_autodiff()) {
+    if are_untracked([&x, &y], [&gamma, &gamma]) && crate::gpu::is_fusable(&x) {
         check(&x, &gamma, &gamma);
         return crate::gpu::add_rms_norm([x, y], gamma, epsilon as f32);
     }
@@ -94,4 +94,9 @@ fn check(x: &Tensor<2>, gamma: &Tensor<1>, beta: &Tensor<1>) {
     let [_, features] = x.dims();
     assert_eq!([features], gamma.dims(), "gamma must have one value per feature of x");
     assert_eq!([features], beta.dims(), "beta must have one value per feature of x");
+}
+
+#[cfg(feature = "gpu")]
+fn are_untracked(terms: [&Tensor<2>; 2], parameters: [&Tensor<1>; 2]) -> bool {
+    !terms.iter().any(|of| of.is_autodiff()) && !parameters.iter().any(|of| of.is_autodiff())
 }

@@ -135,6 +135,7 @@ impl Attention {
         }
         let norms = match (&self.query_norm, &self.key_norm) {
             (Some(query), Some(key)) => {
+                // Both have the ε of the model.
                 let ((query, epsilon), (key, _)) = (query.as_rms_norm()?, key.as_rms_norm()?);
                 Some(HeadNorms { scales: [query, key], epsilon })
             }

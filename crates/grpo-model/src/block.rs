@@ -45,16 +45,17 @@ impl Block {
     /// the cache and the index of this layer.
     pub(crate) fn forward(
         &self,
-        mut x: Residual,
+        x: Residual,
         cache: Option<(&mut KvCache, usize)>,
         pass: &mut Pass<'_>,
     ) -> Residual {
         match self.order {
             NormOrder::Pre => {
-                let normal = x.normalised(&self.attention_norm);
+                let (normal, x) = x.normalised(&self.attention_norm);
                 let attended = self.attention.forward(normal, cache, pass);
-                let mut x = x.plus(pass.dropout.apply(attended));
-                let widened = self.mlp.forward(x.normalised(&self.mlp_norm), pass);
+                let x = x.plus(pass.dropout.apply(attended));
+                let (normal, x) = x.normalised(&self.mlp_norm);
+                let widened = self.mlp.forward(normal, pass);
                 x.plus(pass.dropout.apply(widened))
             }
             NormOrder::Post => {

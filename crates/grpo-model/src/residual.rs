@@ -28,15 +28,14 @@ impl Residual {
         }
     }
 
-    /// Returns the norm of the sum.
-    pub(crate) fn normalised(&mut self, norm: &Norm) -> Tensor<2> {
-        match self.term.take() {
+    /// Returns the norm of the sum, and the sum.
+    pub(crate) fn normalised(self, norm: &Norm) -> (Tensor<2>, Self) {
+        match self.term {
             Some(term) => {
-                let [sum, normal] = norm.forward_sum(term, self.sum.clone());
-                self.sum = sum;
-                normal
+                let [sum, normal] = norm.forward_sum(term, self.sum);
+                (normal, Self::new(sum))
             }
-            None => norm.forward(self.sum.clone()),
+            None => (norm.forward(self.sum.clone()), self),
         }
     }
 }

@@ -334,7 +334,7 @@ impl Transformer {
             x = Residual::new(gather_rows(all, rows));
         }
         match self.description.order {
-            NormOrder::Pre => x.normalised(&self.norm),
+            NormOrder::Pre => x.normalised(&self.norm).0,
             NormOrder::Post => x.into_sum(),
         }
     }
@@ -381,10 +381,10 @@ impl Transformer {
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()
     }
 
-    /// Returns whether the weights of the blocks are not quantised.
-    pub(crate) fn has_float_blocks(&self) -> bool {
-        let is_float = |weight: &Tensor<2>| matches!(weight.dtype(), DType::F32 | DType::BF16);
-        self.blocks.iter().flat_map(Block::linears).all(|linear| is_float(&linear.weight.val()))
+    /// Returns whether the weights of the blocks are in f32.
+    pub(crate) fn has_f32_blocks(&self) -> bool {
+        let mut linears = self.blocks.iter().flat_map(Block::linears);
+        linears.all(|linear| linear.weight.val().dtype() == DType::F32)
     }
 
     /// Merges `adapter` into a model without autodiff that can then only sample.

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 
-use crate::device::{self, Backend, DeviceName, formats, on_tensor_cores, verify};
+use crate::device::{self, Backend, DeviceName, formats, tensor_core_formats, verify};
 use crate::output::{say, say_data, table};
 
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ fn of_device(name: DeviceName, device: &Device) -> Listed {
             Ok(()) => device::hardware(device),
             Err(why) => format!("{why:#}"),
         },
-        tensor_cores: if works.is_ok() { on_tensor_cores(device) } else { Vec::new() },
+        tensor_cores: if works.is_ok() { tensor_core_formats(device) } else { Vec::new() },
         numbers: works.map(|()| formats(device)).unwrap_or_default(),
     }
 }

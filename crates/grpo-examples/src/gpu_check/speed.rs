@@ -1,5 +1,7 @@
 //! Speed of a device, measured by `grpo bench`, each case in a process of its own.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 use grpo_app::output::say_aside;
 use serde::{Deserialize, Serialize};
@@ -38,8 +40,10 @@ pub(super) struct Speed {
     #[serde(flatten, with = "RateOrReason")]
     pub(super) per_second: Result<f64, String>,
     /// Rate of the operations that the matrix products of a model need, as a fraction of the rate
-    /// of `matmul-medium`, or of `matmul-medium-bf16` for a case in bf16.
+    /// of `limit`.
     pub(super) of_products: Option<f64>,
+    /// `matmul-medium`, or `matmul-medium-bf16` for a case in bf16.
+    pub(super) limit: &'static str,
     /// Memory that the case has reserved on a GPU.
     pub(super) device_bytes: Option<u64>,
 }
@@ -80,7 +84,7 @@ pub(super) fn measure(
     let listed = grpo.json_lines(&["bench", "--list"])?;
     let listed: Vec<Listed> = listed.into_iter().map(read).collect::<Result<_, _>>()?;
     let large = if device == "cpu" { &[][..] } else { &LARGE_CASES[..] };
-    let mut products = [None; 2];
+    let mut products = BTreeMap::new();
     for &case in CASES.iter().chain(large) {
         say_aside(format_args!("speed of {case} on {device}"));
         let unit = listed.iter().find(|listed| listed.name == case);
@@ -90,19 +94,19 @@ pub(super) fn measure(
             median(repetitions.iter().flatten().filter_map(of))
         };
         let flops = rate(|answer| Some(answer.flops? / answer.seconds));
-        let limit = usize::from(case.ends_with("-bf16"));
-        if case.starts_with("matmul-medium") {
-            products[limit] = flops;
+        let limit = if case.ends_with("-bf16") { "matmul-medium-bf16" } else { "matmul-medium" };
+        if let (true, Some(flops)) = (case == limit, flops) {
+            products.insert(limit, flops);
         }
         let measured = rate(|answer| Some(answer.work / answer.seconds));
         let per_second = match (&repetitions, measured) {
             (Ok(_), measured) => measured.ok_or_else(|| "measured nothing".to_owned()),
             (Err(error), _) => Err(first_line(&error.to_string())),
         };
-        let of_products = flops.zip(products[limit]).map(|(flops, products)| flops / products);
+        let of_products = flops.zip(products.get(limit)).map(|(flops, most)| flops / most);
         let last = repetitions.iter().flatten().next_back();
         let device_bytes = last.and_then(|repetition| repetition.device_bytes);
-        done(Speed { case, unit, per_second, of_products, device_bytes })?;
+        done(Speed { case, unit, per_second, of_products, limit, device_bytes })?;
     }
     Ok(())
 }
@@ -150,16 +154,17 @@ mod tests {
             unit: "bytes".to_owned(),
             per_second,
             of_products: None,
+            limit: "matmul-medium",
             device_bytes: None,
         };
         let json = |speed: Speed| serde_json::to_value(speed).unwrap();
         assert_eq!(
             json(speed(Ok(2.0))),
-            serde_json::json!({"case": "copy", "unit": "bytes", "per_second": 2.0, "of_products": null, "device_bytes": null})
+            serde_json::json!({"case": "copy", "unit": "bytes", "per_second": 2.0, "of_products": null, "limit": "matmul-medium", "device_bytes": null})
         );
         assert_eq!(
             json(speed(Err("no memory".to_owned()))),
-            serde_json::json!({"case": "copy", "unit": "bytes", "not_measured": "no memory", "of_products": null, "device_bytes": null})
+            serde_json::json!({"case": "copy", "unit": "bytes", "not_measured": "no memory", "of_products": null, "limit": "matmul-medium", "device_bytes": null})
         );
     }
 

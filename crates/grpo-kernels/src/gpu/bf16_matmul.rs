@@ -69,7 +69,7 @@ fn rounded(x: CubeTensor) -> CubeTensor {
 }
 
 fn rounded_rows(x: CubeTensor) -> CubeTensor {
-    if x.dtype == DType::BF16 {
+    if x.dtype != DType::F32 {
         return x;
     }
     let narrow = client_has_tensor_cores(&x.client, DType::BF16);

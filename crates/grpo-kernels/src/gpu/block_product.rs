@@ -16,12 +16,13 @@ use cubek::std::InputBinding;
 
 use super::empty;
 
-/// Computes a product in `f32`, whose order of sums does not depend on the number of rows.
+/// Computes a product in `f32`. For factors in `f32`, the order of sums does not depend on the number
+/// of rows.
 ///
 /// Factors in 16 bits are multiplied on tensor cores, if the device has them for such factors and
-/// sums in `f32`.
+/// sums in `f32`. The order of sums then depends on the shapes.
 pub(super) fn block_product(a: &CubeTensor, b: &CubeTensor) -> CubeTensor {
-    if let Some(y) = on_tensor_cores(a, b) {
+    if let Some(y) = tensor_core_product(a, b) {
         return y;
     }
     let [a, b] = [a, b].map(|x| Cube::float_cast(x.clone(), FloatDType::F32));
@@ -33,7 +34,8 @@ pub(super) fn block_product(a: &CubeTensor, b: &CubeTensor) -> CubeTensor {
 
 /// Same as [`block_product`], or `None` if the factors are in `f32`, the device has no tensor cores
 /// for them, or cubek does not support the shapes.
-pub fn on_tensor_cores(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
+#[doc(hidden)]
+pub fn tensor_core_product(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
     if a.dtype == DType::F32 || !client_has_tensor_cores(&a.client, a.dtype) {
         return None;
     }

@@ -19,7 +19,7 @@ use super::reduce::UNITS;
 use super::sums::add_bias;
 use super::{empty, primitive, untracked};
 use crate::four_bits::dense;
-use tile::{Gelu, WIDTH, multiply_gated, multiply_jointly, multiply_rows};
+use tile::{OutputActivation, WIDTH, multiply_gated, multiply_jointly, multiply_rows};
 
 /// Largest number of cubes in the second dimension.
 const MOST_CUBES: usize = 65_535;
@@ -51,13 +51,13 @@ pub(super) fn linear_rows(
     weight: &CubeTensor,
     bias: Option<CubeTensor>,
 ) -> Option<CubeTensor> {
-    activated_rows(x, weight, bias, Gelu::None)
+    activated_rows(x, weight, bias, OutputActivation::Identity)
 }
 
 /// Computes `gelu(x · W + b)`, or returns `None` if the matrices cannot be read in vectors.
 pub(crate) fn linear_gelu(x: Tensor<2>, (weight, bias): Layer, tanh: bool) -> Option<Tensor<2>> {
     let weight = readable(weight)?;
-    let gelu = if tanh { Gelu::Tanh } else { Gelu::Exact };
+    let gelu = if tanh { OutputActivation::GeluTanh } else { OutputActivation::Gelu };
     let y = activated_rows(&untracked(x), &weight, bias.map(primitive), gelu)?;
     Some(Tensor::from_primitive::<Cube>(y))
 }
@@ -66,17 +66,18 @@ fn activated_rows(
     x: &CubeTensor,
     weight: &CubeTensor,
     bias: Option<CubeTensor>,
-    gelu: Gelu,
+    activation: OutputActivation,
 ) -> Option<CubeTensor> {
     let Factors { x, transposed } = Factors::new(x, [weight])?;
     let (rows, inner, columns) = (x.shape()[0], x.shape()[1], weight.shape()[1]);
     let y = empty(&x, [rows, columns]);
     let has_bias = bias.is_some();
+    // Without a bias, the kernel needs a buffer of `f32` that it does not read.
     let bias = bias.unwrap_or_else(|| y.clone());
     let types = [element(x.dtype), element(weight.dtype)];
     multiply_rows::launch(
         &y.client,
-        count(columns.div_ceil(tile::COLUMNS), rows),
+        cube_count(columns.div_ceil(tile::COLUMNS), rows),
         CubeDim::new_1d(UNITS as u32),
         x.into_buffer_arg(),
         weight.clone().into_buffer_arg(),
@@ -86,7 +87,7 @@ fn activated_rows(
         inner / WIDTH,
         columns,
         has_bias,
-        gelu,
+        activation,
         transposed,
         types,
     );
@@ -96,8 +97,7 @@ fn activated_rows(
 /// Computes three layers of the same input next to each other, or returns `None` if the matrices
 /// cannot be read in vectors.
 pub(crate) fn joined_linear(x: Tensor<2>, layers: [Layer; 3]) -> Option<Tensor<2>> {
-    let [first, second, third] = layers;
-    let [(w0, b0), (w1, b1), (w2, b2)] = [first, second, third];
+    let [(w0, b0), (w1, b1), (w2, b2)] = layers;
     let weights = [readable(w0)?, readable(w1)?, readable(w2)?];
     let Factors { x, transposed } = Factors::new(&untracked(x), weights.each_ref())?;
     let biases = [b0, b1, b2].map(|bias| bias.map(primitive));
@@ -113,7 +113,7 @@ pub(crate) fn joined_linear(x: Tensor<2>, layers: [Layer; 3]) -> Option<Tensor<2
     let [w0, w1, w2] = weights.map(CubeTensor::into_buffer_arg);
     multiply_jointly::launch(
         &y.client,
-        count(columns.iter().map(|columns| columns.div_ceil(tile::COLUMNS)).sum(), rows),
+        cube_count(columns.iter().map(|columns| columns.div_ceil(tile::COLUMNS)).sum(), rows),
         CubeDim::new_1d(UNITS as u32),
         x.into_buffer_arg(),
         w0,
@@ -155,7 +155,7 @@ pub(crate) fn gated_linear(
     let types = [element(x.dtype), element(gate.dtype)];
     multiply_gated::launch(
         &y.client,
-        count(columns.div_ceil(tile::COLUMNS), rows),
+        cube_count(columns.div_ceil(tile::COLUMNS), rows),
         CubeDim::new_1d(UNITS as u32),
         x.into_buffer_arg(),
         gate.into_buffer_arg(),
@@ -229,6 +229,6 @@ fn readable(weight: Tensor<2>) -> Option<CubeTensor> {
 }
 
 /// Returns the number of cubes for some tiles of columns.
-fn count(tiles: usize, rows: usize) -> CubeCount {
+fn cube_count(tiles: usize, rows: usize) -> CubeCount {
     CubeCount::Static(tiles as u32, rows.div_ceil(tile::ROWS) as u32, 1)
 }

@@ -51,7 +51,7 @@ fn normalised_sum(
     centred: bool,
 ) -> [Tensor<2>; 2] {
     let [x, y] = terms.map(primitive);
-    let [sum, normal] = [(); 2].map(|()| empty_like(&x));
+    let (sum, normal) = (empty_like(&x), empty_like(&x));
     let (rows, features) = (x.shape()[0], elements(gamma));
     if elements(&x) > 0 {
         let (count, dim) = cube_each(&x.client, rows);

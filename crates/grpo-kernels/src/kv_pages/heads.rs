@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use crate::RotaryTables;
 
-/// Queries and keys are first normalised, then rotated. Each is optional.
+/// Optional norms and rotary angles of queries and keys, applied in this order.
 #[derive(Clone, Debug, Default)]
 pub struct HeadPreparation {
     /// RMS norms of each head.
@@ -22,7 +22,6 @@ pub struct HeadNorms {
     pub epsilon: f64,
 }
 
-#[cfg(feature = "gpu")]
 impl HeadPreparation {
     /// # Panics
     /// Panics if the shapes don't fit that many rows and the width of a head.

@@ -5,7 +5,8 @@
 use burn::backend::Cube;
 use burn::tensor::{FloatDType, Tensor};
 use grpo_kernels::{
-    PackedWeight, batch_invariant_linear, computes_in, has_tensor_cores, on_tensor_cores, product,
+    PackedWeight, batch_invariant_linear, computes_in, has_tensor_cores, is_cpu, product,
+    tensor_core_product,
 };
 
 use crate::support::{assert_close, bits, device, host, tensor, transposed, values};
@@ -23,6 +24,14 @@ fn on_cores() -> Vec<FloatDType> {
 fn oracle(a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) -> Vec<f64> {
     let sum = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum();
     (0..m * n).map(sum).collect()
+}
+
+/// CI sets the variable where it has installed a driver with tensor cores.
+#[test]
+fn the_driver_has_tensor_cores() {
+    if std::env::var_os("GRPO_EXPECT_TENSOR_CORES").is_some() {
+        assert!(!on_cores().is_empty(), "the tests of this file test nothing");
+    }
 }
 
 #[test]
@@ -50,7 +59,7 @@ fn blocks_are_multiplied_on_tensor_cores() {
                 (columns(&a).transpose(), columns(&b).transpose()),
             ] {
                 let [a, b] = [a, b].map(|x| x.try_into_primitive::<Cube>().unwrap());
-                let y = on_tensor_cores(&a, &b).expect("the device has tensor cores");
+                let y = tensor_core_product(&a, &b).expect("the device has tensor cores");
                 let y: Tensor<2> = Tensor::from_primitive::<Cube>(y);
                 assert_eq!(y.dtype(), burn::tensor::DType::F32);
                 assert_close(&host(y), &expected, 1e-6 * (k as f64).sqrt());
@@ -72,6 +81,33 @@ fn products_of_any_shape() {
             let [a, b] = [a, b].map(|x| x.try_into_primitive::<Cube>().unwrap());
             let y: Tensor<2> = Tensor::from_primitive::<Cube>(product(&a, &b));
             assert_close(&host(y), &expected, 1e-6 * (k as f64).sqrt());
+        }
+    }
+}
+
+/// Input that is rounded for products in 16 bits is widened while it is read, too.
+#[test]
+fn input_is_read_as_it_is() {
+    let device = device();
+    for format in formats(|format| !is_cpu(&device) && computes_in(&device, format.into())) {
+        for [rows, inner, columns] in [[1, 64, 32], [13, 300, 80], [33, 64, 36]] {
+            let x = tensor(&values(rows * inner, 1), [rows, inner], &device).cast(format);
+            let widened = x.clone().cast(FloatDType::F32);
+            let weights = [2, 3, 4]
+                .map(|seed| tensor(&values(inner * columns, seed), [inner, columns], &device));
+            for weights in [weights.clone(), weights.map(|weight| weight.cast(format))] {
+                let [a, b, c] = weights.clone().map(PackedWeight::new);
+                let expected = [&a, &b, &c].map(|weight| weight.linear(widened.clone(), None));
+                let got = [&a, &b, &c].map(|weight| weight.linear(x.clone(), None));
+                assert_eq!(got.map(bits), expected.clone().map(bits));
+                let layers = [(&a, None), (&b, None), (&c, None)];
+                let joined = PackedWeight::joined_linear(&x, layers).unwrap();
+                assert_eq!(bits(joined), bits(Tensor::cat(expected.to_vec(), 1)));
+                let layers = || [(&a, None), (&b, None)];
+                let gated = PackedWeight::gated_linear(&x, layers()).unwrap();
+                let expected = PackedWeight::gated_linear(&widened, layers()).unwrap();
+                assert_eq!(bits(gated), bits(expected));
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use grpo_data::Prefix;
+use grpo_kernels::is_cpu;
 use grpo_logprob::Head;
 
 use super::Transformer;
@@ -50,10 +51,12 @@ impl LanguageModel for Transformer {
         self
     }
 
-    /// Packs weights for products in bf16, which would otherwise be packed for each token.
+    /// Packs weights for products in bf16, which would otherwise be packed for each token. On a GPU,
+    /// packs all weights of the blocks, which copies none in f32: only packed ones share launches.
     fn for_sampling(mut self) -> Self {
+        let on_gpu = !is_cpu(&LanguageModel::device(&self));
         let linears = self.blocks.iter_mut().flat_map(Block::linears_mut);
-        linears.filter(|linear| !linear.has_f32_products()).for_each(Linear::pack);
+        linears.filter(|linear| on_gpu || !linear.has_f32_products()).for_each(Linear::pack);
         self
     }
 

@@ -1,4 +1,4 @@
-//! The kernels, whose cubes compute one tile each.
+//! Kernels for linear layers. A cube computes a tile of the output.
 
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
@@ -19,15 +19,15 @@ pub(super) const SLICES: usize = UNITS / ABREAST;
 /// Elements of a tile that each unit writes. They are in the same column.
 const ELEMENTS: usize = ROWS * COLUMNS / UNITS;
 
-type Quad = Vector<f32, Const<WIDTH>>;
 type QuadOf<T> = Vector<T, Const<WIDTH>>;
+type Quad = QuadOf<f32>;
 
 /// What is applied to the output of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Gelu {
-    None,
-    Exact,
-    Tanh,
+pub(super) enum OutputActivation {
+    Identity,
+    Gelu,
+    GeluTanh,
 }
 
 /// Computes one layer. `x`, and `weight` along its rows (along its columns if `transposed`), are read
@@ -42,7 +42,7 @@ pub(super) fn multiply_rows<X: Float, W: Float>(
     inner_quads: usize,
     columns: usize,
     #[comptime] has_bias: bool,
-    #[comptime] gelu: Gelu,
+    #[comptime] activation: OutputActivation,
     #[comptime] transposed: bool,
     #[define(X, W)] _types: [ElemType; 2],
 ) {
@@ -54,9 +54,9 @@ pub(super) fn multiply_rows<X: Float, W: Float>(
         #[unroll]
         for element in 0..ELEMENTS {
             let row = first_row + element * (UNITS / COLUMNS);
-            let mut sum = total(&partial, start(bias, column, has_bias), element);
-            if comptime!(gelu != Gelu::None) {
-                sum = gelu_of(sum, comptime!(gelu == Gelu::Tanh));
+            let mut sum = sum_of_slices(&partial, bias_or_zero(bias, column, has_bias), element);
+            if comptime!(activation != OutputActivation::Identity) {
+                sum = gelu_of(sum, comptime!(activation == OutputActivation::GeluTanh));
             }
             if row < rows {
                 y[row * columns + column] = sum;
@@ -92,17 +92,17 @@ pub(super) fn multiply_jointly<X: Float, W: Float>(
     if tile < of_first {
         let columns = first_columns;
         multiply_tile(x, first, &mut partial, tile, rows, inner_quads, columns, transposed);
-        write(&partial, first_bias, y, tile, rows, columns, 0usize, stride, has_bias);
+        write_tile(&partial, first_bias, y, tile, rows, columns, 0usize, stride, has_bias);
     } else if tile < of_first + of_second {
         tile -= of_first;
         let columns = second_columns;
         multiply_tile(x, second, &mut partial, tile, rows, inner_quads, columns, transposed);
-        write(&partial, second_bias, y, tile, rows, columns, first_columns, stride, has_bias);
+        write_tile(&partial, second_bias, y, tile, rows, columns, first_columns, stride, has_bias);
     } else {
         tile -= of_first + of_second;
         let (columns, before) = (third_columns, first_columns + second_columns);
         multiply_tile(x, third, &mut partial, tile, rows, inner_quads, columns, transposed);
-        write(&partial, third_bias, y, tile, rows, columns, before, stride, has_bias);
+        write_tile(&partial, third_bias, y, tile, rows, columns, before, stride, has_bias);
     }
 }
 
@@ -125,20 +125,21 @@ pub(super) fn multiply_gated<X: Float, W: Float>(
     let mut partial = Shared::<[f32]>::new_slice(comptime!(SLICES * ROWS * COLUMNS));
     let tile = CUBE_POS_X as usize;
     let (first_row, own) = own_column(tile);
-    // Units beyond the edge compute something, because all have to wait for each other.
+    // Units beyond the edge repeat the last column, because all have to reach the barriers.
     let column = own.min(columns - 1);
     multiply_tile(x, gate, &mut partial, tile, rows, inner_quads, columns, transposed);
     let mut gates = Array::<f32>::new(ELEMENTS);
     #[unroll]
     for element in 0..ELEMENTS {
-        gates[element] = total(&partial, start(gate_bias, column, has_bias), element);
+        gates[element] =
+            sum_of_slices(&partial, bias_or_zero(gate_bias, column, has_bias), element);
     }
     sync_cube();
     multiply_tile(x, up, &mut partial, tile, rows, inner_quads, columns, transposed);
     #[unroll]
     for element in 0..ELEMENTS {
         let row = first_row + element * (UNITS / COLUMNS);
-        let sum = total(&partial, start(up_bias, column, has_bias), element);
+        let sum = sum_of_slices(&partial, bias_or_zero(up_bias, column, has_bias), element);
         if row < rows && own < columns {
             y[row * columns + own] = swiglu_of(gates[element], sum);
         }
@@ -217,13 +218,13 @@ fn own_column(tile: usize) -> (usize, usize) {
 }
 
 #[cube]
-fn start(bias: &[f32], column: usize, #[comptime] has_bias: bool) -> f32 {
+fn bias_or_zero(bias: &[f32], column: usize, #[comptime] has_bias: bool) -> f32 {
     if comptime!(has_bias) { bias[column] } else { 0.0f32.runtime() }
 }
 
 /// Adds the sums of all slices to `sum`, for one of the elements of this unit.
 #[cube]
-fn total(partial: &Shared<[f32]>, sum: f32, #[comptime] element: usize) -> f32 {
+fn sum_of_slices(partial: &Shared<[f32]>, sum: f32, #[comptime] element: usize) -> f32 {
     let unit = UNIT_POS as usize;
     let row = unit / COLUMNS + comptime!(element * (UNITS / COLUMNS));
     let mut sum = sum;
@@ -235,7 +236,7 @@ fn total(partial: &Shared<[f32]>, sum: f32, #[comptime] element: usize) -> f32 {
 
 /// Writes the elements of this unit, `before` columns to the right.
 #[cube]
-fn write(
+fn write_tile(
     partial: &Shared<[f32]>,
     bias: &[f32],
     y: &mut [f32],
@@ -251,7 +252,7 @@ fn write(
         #[unroll]
         for element in 0..ELEMENTS {
             let row = first_row + element * (UNITS / COLUMNS);
-            let sum = total(partial, start(bias, column, has_bias), element);
+            let sum = sum_of_slices(partial, bias_or_zero(bias, column, has_bias), element);
             if row < rows {
                 y[row * stride + before + column] = sum;
             }

@@ -1,4 +1,4 @@
-//! The kernels.
+//! Kernels for norms. A cube computes a row.
 
 use cubecl::prelude::*;
 
