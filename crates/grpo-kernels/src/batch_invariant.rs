@@ -116,7 +116,7 @@ impl PackedWeight {
     /// Rounds a weight to bf16 and adds an update in `f32`, such as that of an adapter, for products in
     /// which `x` is rounded.
     pub fn bf16_with_update(weight: Tensor<2>, update: Tensor<2>) -> Self {
-        Self(Form::Rounded(rounded_in_f32(dense(weight)) + update))
+        Self(Form::Rounded(dense(rounded_to_bf16(dense(weight))) + update))
     }
 
     /// Same as [`batch_invariant_linear`] with the original weight, bit for bit. If the weight was
@@ -232,15 +232,6 @@ fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "gpu")]
     if crate::gpu::is_readable(&x) {
         return crate::gpu::rounded_to_bf16(x);
-    }
-    crate::plain::rounded_to_bf16(x)
-}
-
-/// Rounds to bf16 without autodiff, with the result in `f32`.
-fn rounded_in_f32(x: Tensor<2>) -> Tensor<2> {
-    #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(&x) {
-        return crate::gpu::rounded_in_f32(x);
     }
     crate::plain::rounded_to_bf16(x)
 }

@@ -41,7 +41,7 @@ pub(crate) use attention::{
     Attention, attention, attention_over_pages, copy_pages, joint_attention, supports, write_heads,
     write_rows,
 };
-pub(crate) use bf16_matmul::{bf16_matmul, rounded_in_f32, rounded_to_bf16};
+pub(crate) use bf16_matmul::{bf16_matmul, rounded_to_bf16};
 pub(crate) use block_product::has_tensor_cores;
 pub use block_product::tensor_core_product;
 pub(crate) use draw::draw_rows;

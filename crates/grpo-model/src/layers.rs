@@ -145,8 +145,8 @@ impl Linear {
         }
     }
 
-    /// Returns weight and bias if this layer can share a launch with other operations of a GPU: while
-    /// sampling, if there is no adapter.
+    /// Returns the weight and the bias if the layer can share a launch with other operations of a GPU.
+    /// Only sampling does so, and only in layers without an adapter.
     pub(crate) fn for_one_launch(
         &self,
         pass: &Pass<'_>,

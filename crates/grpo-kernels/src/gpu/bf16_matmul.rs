@@ -26,11 +26,6 @@ pub(crate) fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
     Tensor::from_primitive::<Cube>(rounded(primitive(x)))
 }
 
-/// Rounds to bf16 without autodiff, with the result in `f32`.
-pub(crate) fn rounded_in_f32(x: Tensor<2>) -> Tensor<2> {
-    Tensor::from_primitive::<Cube>(rounded_in(DType::F32, primitive(x)))
-}
-
 #[derive(Debug)]
 struct Bf16Matmul;
 
@@ -73,11 +68,7 @@ fn rounded_rows(x: CubeTensor) -> CubeTensor {
         return x;
     }
     let narrow = client_has_tensor_cores(&x.client, DType::BF16);
-    rounded_in(if narrow { DType::BF16 } else { DType::F32 }, x)
-}
-
-/// Rounds `f32` numbers to bf16, which are stored as `dtype`.
-fn rounded_in(dtype: DType, x: CubeTensor) -> CubeTensor {
+    let dtype = if narrow { DType::BF16 } else { DType::F32 };
     let x = into_contiguous(x);
     let y = empty_in(dtype, &x, x.shape().to_vec());
     let (count, dim) = unit_each(&x.client, elements(&x));

@@ -49,20 +49,7 @@ pub(super) fn multiply_rows<X: Float, W: Float>(
     let mut partial = Shared::<[f32]>::new_slice(comptime!(SLICES * ROWS * COLUMNS));
     let tile = CUBE_POS_X as usize;
     multiply_tile(x, weight, &mut partial, tile, rows, inner_quads, columns, transposed);
-    let (first_row, column) = own_column(tile);
-    if column < columns {
-        #[unroll]
-        for element in 0..ELEMENTS {
-            let row = first_row + element * (UNITS / COLUMNS);
-            let mut sum = sum_of_slices(&partial, bias_or_zero(bias, column, has_bias), element);
-            if comptime!(activation != OutputActivation::Identity) {
-                sum = gelu_of(sum, comptime!(activation == OutputActivation::GeluTanh));
-            }
-            if row < rows {
-                y[row * columns + column] = sum;
-            }
-        }
-    }
+    write_tile(&partial, bias, y, tile, rows, columns, 0usize, columns, has_bias, activation);
 }
 
 /// Computes three layers next to each other.
@@ -88,21 +75,37 @@ pub(super) fn multiply_jointly<X: Float, W: Float>(
     let mut partial = Shared::<[f32]>::new_slice(comptime!(SLICES * ROWS * COLUMNS));
     let (of_first, of_second) = (first_columns.div_ceil(COLUMNS), second_columns.div_ceil(COLUMNS));
     let stride = first_columns + second_columns + third_columns;
+    let identity = comptime!(OutputActivation::Identity);
     let mut tile = CUBE_POS_X as usize;
     if tile < of_first {
         let columns = first_columns;
         multiply_tile(x, first, &mut partial, tile, rows, inner_quads, columns, transposed);
-        write_tile(&partial, first_bias, y, tile, rows, columns, 0usize, stride, has_bias);
+        write_tile(
+            &partial, first_bias, y, tile, rows, columns, 0usize, stride, has_bias, identity,
+        );
     } else if tile < of_first + of_second {
         tile -= of_first;
-        let columns = second_columns;
+        let (columns, before) = (second_columns, first_columns);
         multiply_tile(x, second, &mut partial, tile, rows, inner_quads, columns, transposed);
-        write_tile(&partial, second_bias, y, tile, rows, columns, first_columns, stride, has_bias);
+        write_tile(
+            &partial,
+            second_bias,
+            y,
+            tile,
+            rows,
+            columns,
+            before,
+            stride,
+            has_bias,
+            identity,
+        );
     } else {
         tile -= of_first + of_second;
         let (columns, before) = (third_columns, first_columns + second_columns);
         multiply_tile(x, third, &mut partial, tile, rows, inner_quads, columns, transposed);
-        write_tile(&partial, third_bias, y, tile, rows, columns, before, stride, has_bias);
+        write_tile(
+            &partial, third_bias, y, tile, rows, columns, before, stride, has_bias, identity,
+        );
     }
 }
 
@@ -234,7 +237,7 @@ fn sum_of_slices(partial: &Shared<[f32]>, sum: f32, #[comptime] element: usize) 
     sum
 }
 
-/// Writes the elements of this unit, `before` columns to the right.
+/// Writes the elements of this unit, `before` columns to the right, after applying the activation.
 #[cube]
 fn write_tile(
     partial: &Shared<[f32]>,
@@ -246,13 +249,17 @@ fn write_tile(
     before: usize,
     stride: usize,
     #[comptime] has_bias: bool,
+    #[comptime] activation: OutputActivation,
 ) {
     let (first_row, column) = own_column(tile);
     if column < columns {
         #[unroll]
         for element in 0..ELEMENTS {
             let row = first_row + element * (UNITS / COLUMNS);
-            let sum = sum_of_slices(partial, bias_or_zero(bias, column, has_bias), element);
+            let mut sum = sum_of_slices(partial, bias_or_zero(bias, column, has_bias), element);
+            if comptime!(activation != OutputActivation::Identity) {
+                sum = gelu_of(sum, comptime!(activation == OutputActivation::GeluTanh));
+            }
             if row < rows {
                 y[row * stride + before + column] = sum;
             }

@@ -22,18 +22,7 @@ pub(super) fn norm_forward(
     }
     let mut shared = Shared::<[f32]>::new_slice(UNITS);
     let start = row * features;
-    let (mean, inverse) =
-        mean_and_inverse_deviation(x, start, features, epsilon, centred, &mut shared);
-    let mut column = UNIT_POS as usize;
-    while column < features {
-        let normal = (x[start + column] - mean) * inverse * gamma[column];
-        if centred {
-            y[start + column] = normal + beta[column];
-        } else {
-            y[start + column] = normal;
-        }
-        column += UNITS;
-    }
+    normalise_row(x, gamma, beta, y, start, features, epsilon, centred, &mut shared);
 }
 
 /// Computes `sum = x + y` and its norm.
@@ -62,15 +51,30 @@ pub(super) fn add_and_normalise(
         sum[start + column] = x[start + column] + y[start + column];
         column += UNITS;
     }
-    let (mean, inverse) =
-        mean_and_inverse_deviation(&*sum, start, features, epsilon, centred, &mut shared);
+    normalise_row(&*sum, gamma, beta, normal, start, features, epsilon, centred, &mut shared);
+}
+
+/// Writes the norm of the row of `x` that begins at `start`.
+#[cube]
+fn normalise_row(
+    x: &[f32],
+    gamma: &[f32],
+    beta: &[f32],
+    y: &mut [f32],
+    start: usize,
+    features: usize,
+    epsilon: f32,
+    #[comptime] centred: bool,
+    shared: &mut Shared<[f32]>,
+) {
+    let (mean, inverse) = mean_and_inverse_deviation(x, start, features, epsilon, centred, shared);
     let mut column = UNIT_POS as usize;
     while column < features {
-        let scaled = (sum[start + column] - mean) * inverse * gamma[column];
+        let normal = (x[start + column] - mean) * inverse * gamma[column];
         if centred {
-            normal[start + column] = scaled + beta[column];
+            y[start + column] = normal + beta[column];
         } else {
-            normal[start + column] = scaled;
+            y[start + column] = normal;
         }
         column += UNITS;
     }
