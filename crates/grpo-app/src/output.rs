@@ -114,18 +114,6 @@ fn write_line(line: &str) {
     let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
 }
 
-/// Prints that a configuration is valid, and which of the files and folders that it names are
-/// missing. These may be results of commands that have not been run yet.
-pub fn say_checked<'a>(configuration: &Path, inputs: impl IntoIterator<Item = &'a PathBuf>) {
-    say(format_args!(
-        "{}: configuration is valid (models and data were not read)",
-        configuration.display()
-    ));
-    for missing in inputs.into_iter().filter(|path| !path.exists()) {
-        say(format_args!("note         {} does not exist yet", missing.display()));
-    }
-}
-
 /// Formats whole numbers as they are, others with four decimals.
 pub(crate) fn short_decimals(value: f64) -> String {
     match value.fract() == 0.0 && value.abs() < 1e15 {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Distribution, Tensor};
 use grpo_app::device::device;
-use grpo_kernels::bf16_linear;
+use grpo_kernels::half_linear;
 use grpo_model::ProductPrecision;
 use serde_json::Value;
 
@@ -47,9 +47,9 @@ impl Repetition {
 pub fn matmul(size: Size, rows: usize, precision: ProductPrecision) -> anyhow::Result<Work> {
     const LEAST: Duration = Duration::from_millis(500);
     let width = size.width();
-    let product = move |a, b| match precision {
-        ProductPrecision::F32 => grpo_kernels::matmul(a, b),
-        ProductPrecision::Bf16 => bf16_linear(a, b, None),
+    let product = move |a, b| match precision.half() {
+        None => grpo_kernels::matmul(a, b),
+        Some(format) => half_linear(a, b, None, format),
     };
     let device = device()?;
     let random =

@@ -135,7 +135,11 @@ pub fn without_rust_types(message: &str, map: &str) -> String {
         found if is_value => &Shortened(found).to_string(),
         found => found,
     };
+    let is_too_large =
+        found.starts_with("invalid value: integer `") && !found.contains("integer `-");
     let words = match expected {
+        // The limits of the type would hide the smaller range of the key.
+        "u8" | "u16" | "u32" if !is_too_large => "a whole number, 0 or more",
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
         "u32" => "a whole number from 0 to 4294967295",
@@ -162,7 +166,15 @@ mod tests {
         for (message, expected) in [
             (
                 "invalid type: string \"x\", expected u32",
-                "invalid type: string \"x\", expected a whole number from 0 to 4294967295",
+                "invalid type: string \"x\", expected a whole number, 0 or more",
+            ),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "invalid value: integer `-1`, expected a whole number, 0 or more",
+            ),
+            (
+                "invalid value: integer `5000000000`, expected u32",
+                "invalid value: integer `5000000000`, expected a whole number from 0 to 4294967295",
             ),
             (
                 "invalid type: integer `3`, expected struct TrainConfig",

@@ -13,6 +13,7 @@
 mod augmentation;
 mod bounded;
 mod caught;
+mod cell_separator;
 mod chat;
 mod codec;
 mod config_fault;
@@ -44,6 +45,7 @@ mod tokenizer_training;
 
 pub use augmentation::Augmentation;
 pub use caught::{caught, caught_message};
+pub use cell_separator::cell_separator;
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{

@@ -1,4 +1,4 @@
-//! The AdamW update (Loshchilov & Hutter 2019, algorithm 2) for a single tensor.
+//! The AdamW update (Loshchilov & Hutter 2019, algorithm 2).
 
 pub(crate) mod settings;
 
@@ -6,14 +6,64 @@ use burn::tensor::Tensor;
 
 pub use settings::AdamW;
 
-/// Performs an update and returns the new parameter and its two moments. Tensors are updated in
-/// place unless they have other owners.
-///
-/// With the scaled gradient `g`, the update is `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`
-/// and `θ ← (1 − η λ) θ − η · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)`, as in PyTorch.
-///
-/// # Shapes
-/// - All tensors have the same shape, and none of them has autodiff. Initialise the moments to 0.
+/// Updates of several parameters, which share launches on a GPU.
+#[derive(Debug, Default)]
+#[must_use = "on a GPU, parameters are updated by `finish`"]
+pub struct AdamWUpdates {
+    #[cfg(feature = "gpu")]
+    on_gpu: crate::gpu::AdamWQueue,
+}
+
+impl AdamWUpdates {
+    /// Updates a parameter and returns it with its two moments. Tensors are updated in place unless
+    /// they have other owners. On a GPU, they have their new values after [`Self::finish`].
+    ///
+    /// With the scaled gradient `g`, the update is `m ← β₁ m + (1 − β₁) g`,
+    /// `v ← β₂ v + (1 − β₂) g²` and `θ ← (1 − η λ) θ − η · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)`,
+    /// as in PyTorch.
+    ///
+    /// # Shapes
+    /// - All tensors have the same shape, and none of them has autodiff. Initialise the moments to 0.
+    ///
+    /// # Panics
+    /// Panics if the shapes differ.
+    pub fn add<const D: usize>(
+        &mut self,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        moments: [Tensor<D>; 2],
+        step: &AdamW,
+    ) -> (Tensor<D>, [Tensor<D>; 2]) {
+        assert_eq!(parameter.dims(), gradient.dims(), "parameter and gradient shapes differ");
+        for moment in &moments {
+            assert_eq!(parameter.dims(), moment.dims(), "parameter and moment shapes differ");
+        }
+        #[cfg(feature = "flex")]
+        if [&parameter, &gradient, &moments[0], &moments[1]].map(crate::backend::is_fusable)
+            == [true; 4]
+        {
+            let by = settings::Factors::new(step);
+            return crate::backend::adamw_step(parameter, gradient, moments, &by);
+        }
+        #[cfg(feature = "gpu")]
+        if [&parameter, &gradient, &moments[0], &moments[1]].map(crate::gpu::is_fusable)
+            == [true; 4]
+        {
+            let by = settings::Factors::new(step);
+            return self.on_gpu.add(parameter, gradient, moments, by);
+        }
+        crate::plain::adamw_step(parameter, gradient, moments, step)
+    }
+
+    /// Completes the updates.
+    #[cfg_attr(not(feature = "gpu"), expect(unused_mut, reason = "only GPUs have a queue"))]
+    pub fn finish(mut self) {
+        #[cfg(feature = "gpu")]
+        self.on_gpu.launch();
+    }
+}
+
+/// Updates a single parameter. See [`AdamWUpdates`].
 ///
 /// # Panics
 /// Panics if the shapes differ.
@@ -23,23 +73,8 @@ pub fn adamw_step<const D: usize>(
     moments: [Tensor<D>; 2],
     step: &AdamW,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
-    assert_eq!(parameter.dims(), gradient.dims(), "parameter and gradient shapes differ");
-    for moment in &moments {
-        assert_eq!(parameter.dims(), moment.dims(), "parameter and moment shapes differ");
-    }
-    #[cfg(feature = "flex")]
-    if [&parameter, &gradient, &moments[0], &moments[1]].into_iter().all(crate::backend::is_fusable)
-    {
-        return crate::backend::adamw_step(
-            parameter,
-            gradient,
-            moments,
-            &settings::Factors::new(step),
-        );
-    }
-    #[cfg(feature = "gpu")]
-    if [&parameter, &gradient, &moments[0], &moments[1]].into_iter().all(crate::gpu::is_fusable) {
-        return crate::gpu::adamw_step(parameter, gradient, moments, &settings::Factors::new(step));
-    }
-    crate::plain::adamw_step(parameter, gradient, moments, step)
+    let mut updates = AdamWUpdates::default();
+    let updated = updates.add(parameter, gradient, moments, step);
+    updates.finish();
+    updated
 }

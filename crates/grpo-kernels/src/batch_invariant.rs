@@ -7,7 +7,8 @@ use burn::tensor::DType;
 use burn::tensor::Tensor;
 
 use crate::four_bits::{dense, unpacked_shape};
-use crate::linear::{bf16_factor, check_shapes};
+use crate::half::Half;
+use crate::linear::check_shapes;
 
 #[cfg(feature = "flex")]
 mod blocks;
@@ -67,17 +68,19 @@ pub fn batch_invariant_linear(
 ///
 /// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end. In the
 /// original, each row of a strip is on different cache lines.
-pub struct PackedWeight(Form);
+pub struct PackedWeight {
+    form: Form,
+    /// What the input is rounded to before it is multiplied.
+    input: Option<Half>,
+}
 
 enum Form {
-    /// Multiplied in `f32`.
+    /// As it was, or rounded.
     Unpacked(Tensor<2>),
-    /// Multiplied in `f32`, with the same weight in strips.
+    /// With the same weight in strips.
     #[cfg(feature = "flex")]
     Strips(Tensor<2>, Vec<f32>),
-    /// For products in which `x` is rounded to bf16. The weight is rounded too, apart from an update.
-    Rounded(Tensor<2>),
-    /// Rounded to bf16, in strips.
+    /// Rounded to bf16, in strips. Products round their input.
     #[cfg(feature = "flex")]
     Pairs(crate::bf16_product::Right),
 }
@@ -98,34 +101,36 @@ impl PackedWeight {
         if crate::backend::is_fusable(&weight)
             && let Some(strips) = cpu::pack(weight.clone())
         {
-            return Self(Form::Strips(weight, strips));
+            return Self { form: Form::Strips(weight, strips), input: None };
         }
-        Self(Form::Unpacked(weight))
+        Self { form: Form::Unpacked(weight), input: None }
     }
 
-    /// Rounds a weight to bf16 and packs it, for products in which `x` is rounded too.
-    pub fn bf16(weight: Tensor<2>) -> Self {
-        let weight = bf16_factor(weight);
+    /// Rounds a weight to 16 bits and packs it, for products in which `x` is rounded too.
+    pub fn rounded(weight: Tensor<2>, format: Half) -> Self {
+        let weight = format.factor(weight);
         #[cfg(feature = "flex")]
-        if crate::backend::is_fusable(&weight) {
-            return Self(Form::Pairs(crate::backend::bf16_packed(weight)));
+        if crate::backend::is_fusable(&weight) && format == Half::Bf16 {
+            return Self { form: Form::Pairs(crate::backend::bf16_packed(weight)), input: None };
         }
-        Self(Form::Rounded(rounded_to_bf16(weight)))
+        Self { input: Some(format), ..Self::new(format.round(weight)) }
     }
 
-    /// Rounds a weight to bf16 and adds an update in `f32`, such as that of an adapter, for products in
-    /// which `x` is rounded.
-    pub fn bf16_with_update(weight: Tensor<2>, update: Tensor<2>) -> Self {
-        Self(Form::Rounded(dense(rounded_to_bf16(dense(weight))) + update))
+    /// Rounds a weight to 16 bits and adds an update in `f32`, such as that of an adapter, for products
+    /// in which `x` is rounded.
+    pub fn rounded_with_update(weight: Tensor<2>, update: Tensor<2>, format: Half) -> Self {
+        let sum = dense(format.round(dense(weight))) + update;
+        Self { form: Form::Unpacked(sum), input: Some(format) }
     }
 
     /// Same as [`batch_invariant_linear`] with the original weight, bit for bit. If the weight was
-    /// rounded, the same as [`bf16_linear`](crate::bf16_linear), on the CPU bit for bit.
+    /// rounded, the same as [`half_linear`](crate::half_linear), on the CPU bit for bit.
     ///
     /// # Panics
     /// Panics if the shapes do not match.
     pub fn linear(&self, x: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        match &self.0 {
+        let x = self.rounded_input(x);
+        match &self.form {
             #[cfg(feature = "flex")]
             Form::Strips(weight, strips) if crate::backend::is_fusable(&x) => {
                 check_shapes(&x, weight.dims(), bias.as_ref());
@@ -138,10 +143,14 @@ impl PackedWeight {
                 check_shapes(&x, [pairs.inner(), pairs.columns()], bias.as_ref());
                 crate::backend::bf16_packed_linear(x, pairs, bias)
             }
-            Form::Rounded(weight) => {
-                batch_invariant_linear(rounded_to_bf16(x), weight.clone(), bias)
-            }
             Form::Unpacked(weight) => batch_invariant_linear(x, weight.clone(), bias),
+        }
+    }
+
+    fn rounded_input(&self, x: Tensor<2>) -> Tensor<2> {
+        match self.input {
+            Some(format) => format.round(x),
+            None => x,
         }
     }
 
@@ -209,13 +218,13 @@ impl PackedWeight {
         x: &Tensor<2>,
         layers: [(&Self, Option<Tensor<1>>); N],
     ) -> Option<(Tensor<2>, [crate::gpu::Layer; N])> {
-        let are_rounded = layers.each_ref().map(|(layer, _)| matches!(layer.0, Form::Rounded(_)));
-        if are_rounded.iter().any(|&is| is != are_rounded[0]) {
+        let first = layers[0].0;
+        if layers.iter().any(|(layer, _)| layer.input != first.input) {
             return None;
         }
-        let x = if are_rounded[0] { rounded_to_bf16(x.clone()) } else { x.clone() };
-        let layers = layers.map(|(layer, bias)| match &layer.0 {
-            Form::Rounded(weight) | Form::Unpacked(weight) => {
+        let x = first.rounded_input(x.clone());
+        let layers = layers.map(|(layer, bias)| match &layer.form {
+            Form::Unpacked(weight) => {
                 check_shapes(&x, unpacked_shape(weight), bias.as_ref());
                 (weight.clone(), bias)
             }
@@ -226,26 +235,15 @@ impl PackedWeight {
     }
 }
 
-/// Rounds to bf16 without autodiff. The result is in `f32`, or in bf16 on a GPU with tensor cores for
-/// it.
-fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
-    #[cfg(feature = "gpu")]
-    if crate::gpu::is_readable(&x) {
-        return crate::gpu::rounded_to_bf16(x);
-    }
-    crate::plain::rounded_to_bf16(x)
-}
-
 impl fmt::Debug for PackedWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let form = match self.0 {
+        let form = match self.form {
             Form::Unpacked(_) => "unpacked",
             #[cfg(feature = "flex")]
             Form::Strips(..) => "strips",
-            Form::Rounded(_) => "rounded to bf16",
             #[cfg(feature = "flex")]
             Form::Pairs(_) => "bf16 pairs",
         };
-        f.debug_tuple("PackedWeight").field(&form).finish()
+        f.debug_struct("PackedWeight").field("form", &form).field("input", &self.input).finish()
     }
 }

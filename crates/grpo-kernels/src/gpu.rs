@@ -8,10 +8,11 @@
 
 mod activation;
 mod attention;
-mod bf16_matmul;
 mod block_product;
 mod draw;
 mod gather_rows;
+mod half;
+mod half_matmul;
 mod likely;
 mod linear;
 mod matmul;
@@ -41,17 +42,18 @@ pub(crate) use attention::{
     Attention, attention, attention_over_pages, copy_pages, joint_attention, supports, write_heads,
     write_rows,
 };
-pub(crate) use bf16_matmul::{bf16_matmul, rounded_to_bf16};
 pub(crate) use block_product::has_tensor_cores;
 pub use block_product::tensor_core_product;
 pub(crate) use draw::draw_rows;
 pub(crate) use gather_rows::gather_rows;
+pub(crate) use half::rounded;
+pub(crate) use half_matmul::half_matmul;
 pub(crate) use likely::likely_rows;
 pub(crate) use linear::{Layer, gated_linear, joined_linear, linear, linear_gelu};
 pub(crate) use matmul::matmul;
 pub use matmul::product;
 pub(crate) use norm::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
-pub(crate) use optimizer::{adamw_step, sums_of_squares};
+pub(crate) use optimizer::{AdamWQueue, sums_of_squares};
 pub(crate) use rotary::rotary;
 pub use score::{LogitTile, RunningScores, logit_gradients};
 pub(crate) use sums::add_bias;

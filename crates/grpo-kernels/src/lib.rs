@@ -31,6 +31,7 @@ mod chunks;
 mod draw;
 mod four_bits;
 mod gather_rows;
+mod half;
 mod host;
 mod kept_rows;
 mod kv_pages;
@@ -60,7 +61,7 @@ mod prefetch;
 mod product;
 
 pub use activation::{gelu, gelu_tanh, swiglu};
-pub use adamw::{AdamW, adamw_step};
+pub use adamw::{AdamW, AdamWUpdates, adamw_step};
 pub use add::{add, add_bias};
 pub use attention::{attention, joint_attention, padded_attention};
 pub use attention_softmax::attention_softmax;
@@ -72,10 +73,11 @@ pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
 pub use gpu::{LogitTile, RunningScores, logit_gradients, product, tensor_core_product};
+pub use half::Half;
 pub use host::{adds_in_one_order, computes_in, gpu_memory, has_tensor_cores, is_cpu, on_host};
 pub use kept_rows::KeptRows;
 pub use kv_pages::{HeadNorms, HeadPreparation, KvPages, PAGE, PagePlan};
-pub use linear::{bf16_factor, bf16_linear, known_bf16_linear, known_linear, linear};
+pub use linear::{half_linear, known_half_linear, known_linear, linear};
 pub use matmul::matmul;
 pub use norm::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
 pub use packing::{Heads, Packing, Sequence};

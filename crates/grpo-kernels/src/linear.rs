@@ -1,8 +1,8 @@
 //! Linear layers.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 
-use crate::{add_bias, dense, has_tensor_cores, matmul};
+use crate::{Half, add_bias, matmul};
 
 /// Computes `x · W + b`.
 ///
@@ -25,7 +25,7 @@ pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tenso
     check_shapes(&x, weight.dims(), bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
-        return crate::backend::linear(x, weight, bias, None);
+        return crate::backend::linear(x, weight, bias, None, None);
     }
     plus(matmul(x, weight), bias)
 }
@@ -44,60 +44,64 @@ pub fn known_linear(
     check_known(&y, &x, &weight, bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
-        return crate::backend::linear(x, weight, bias, Some(y));
+        return crate::backend::linear(x, weight, bias, None, Some(y));
     }
     linear(x, weight, bias)
 }
 
-/// Same as [`linear`] with `x` and `W` rounded to bf16, and sums in `f32`. In the backward pass, the
+/// Same as [`linear`] with `x` and `W` rounded to 16 bits, and sums in `f32`. In the backward pass, the
 /// gradient of the output is rounded too, so the gradients of `x` and `W` are such products.
 ///
-/// On the CPU, results are the same bits on processors with and without AVX512-BF16, whose instruction
-/// multiplies two terms at a time. Subnormal sums are an exception: that instruction flushes them to 0.
-/// Subnormal factors are always flushed.
+/// In f16, the gradient of the output is first multiplied by the power of two that brings its largest
+/// magnitude to between 2¹⁴ and 2¹⁵, and the products are divided by it. So small gradients do not
+/// become 0, and large ones do not become infinite (loss scaling, Micikevicius et al. 2018, section
+/// 3.2, for each product).
 ///
-/// GPUs with tensor cores for bf16 use them. A weight in bf16 is then multiplied as it is, elsewhere it
-/// is widened first ([`bf16_factor`]).
+/// On the CPU, results in bf16 are the same bits on processors with and without AVX512-BF16, whose
+/// instruction multiplies two terms at a time. Subnormal sums are an exception: that instruction flushes
+/// them to 0. f16 is computed in `f32` and is slower than it.
+///
+/// GPUs with tensor cores for the format use them. A weight that is in this format is then multiplied as
+/// it is, elsewhere it is widened first ([`Half::factor`]).
 ///
 /// # Panics
 /// Panics if the shapes do not match.
-pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+pub fn half_linear(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    format: Half,
+) -> Tensor<2> {
     check_shapes(&x, weight.dims(), bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
-        return crate::backend::bf16_linear(x, weight, bias, None);
+        return crate::backend::linear(x, weight, bias, Some(format), None);
     }
-    let weight = bf16_factor(weight);
+    let weight = format.factor(weight);
     #[cfg(feature = "gpu")]
     if crate::gpu::is_fusable(&x) {
-        return plus(crate::gpu::bf16_matmul(x, weight), bias);
+        return plus(crate::gpu::half_matmul(x, weight, format), bias);
     }
-    plus(crate::plain::bf16_matmul(x, weight), bias)
+    plus(crate::plain::half_matmul(x, weight, format), bias)
 }
 
-/// Same as [`bf16_linear`] with its output `y`. See [`known_linear`].
+/// Same as [`half_linear`] with its output `y`. See [`known_linear`].
 ///
 /// # Panics
 /// Panics if the shapes do not match.
-pub fn known_bf16_linear(
+pub fn known_half_linear(
     y: Tensor<2>,
     x: Tensor<2>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
+    format: Half,
 ) -> Tensor<2> {
     check_known(&y, &x, &weight, bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
-        return crate::backend::bf16_linear(x, weight, bias, Some(y));
+        return crate::backend::linear(x, weight, bias, Some(format), Some(y));
     }
-    bf16_linear(x, weight, bias)
-}
-
-/// Returns a weight in a format that [`bf16_linear`] multiplies: in bf16 if it already is and the device
-/// has tensor cores for it, otherwise in `f32`.
-pub fn bf16_factor(weight: Tensor<2>) -> Tensor<2> {
-    let is_read = weight.dtype() == DType::BF16 && has_tensor_cores(&weight.device(), DType::BF16);
-    if is_read { weight } else { dense(weight) }
+    half_linear(x, weight, bias, format)
 }
 
 fn plus(y: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {

@@ -8,6 +8,7 @@ use burn::tensor::{Bool, Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::adamw::settings::{AdamW, Factors};
 use crate::four_bits::dense;
+use crate::half::Half;
 use crate::rotary::tables::RotaryTables;
 use crate::visible::Visible;
 
@@ -16,15 +17,19 @@ pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     a.matmul(b)
 }
 
-/// Returns `a · b` with both factors rounded to bf16. Gradients are not rounded. See
-/// [`crate::bf16_linear`].
-pub fn bf16_matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
-    rounded_to_bf16(a).matmul(rounded_to_bf16(b))
+/// Returns `a · b` with both factors rounded to 16 bits. Gradients are not rounded. See
+/// [`crate::half_linear`].
+pub fn half_matmul(a: Tensor<2>, b: Tensor<2>, format: Half) -> Tensor<2> {
+    rounded(a, format).matmul(rounded(b, format))
 }
 
-/// Rounds to bf16. The result is in `f32`.
-pub fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
-    x.cast(FloatDType::BF16).cast(FloatDType::F32)
+/// Rounds to 16 bits. The result is in `f32`.
+pub fn rounded(x: Tensor<2>, format: Half) -> Tensor<2> {
+    let format = match format {
+        Half::Bf16 => FloatDType::BF16,
+        Half::F16 => FloatDType::F16,
+    };
+    x.cast(format).cast(FloatDType::F32)
 }
 
 /// Returns `x · W + b` with the weight converted to `f32`. The backend determines the summation

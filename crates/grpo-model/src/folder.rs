@@ -121,13 +121,14 @@ impl ModelFolder {
     /// Loads a model directory and stores the block matrices in `precision`.
     ///
     /// # Errors
-    /// See [`ModelFolder::load`].
+    /// See [`ModelFolder::load`]. Also returns an error if the device does not have the format.
     pub fn load_in(
         folder: &Path,
         codecs: &Codecs,
         precision: WeightPrecision,
         device: &Device,
     ) -> Result<Self, ModelError> {
+        precision.check_on(device)?;
         let spec = ModelSpec::load(folder, codecs)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
         // A vocabulary with reordered tokens has the same size, so compare its hash. Weights

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
 use grpo_kernels::{
-    PackedWeight, add_layer_norm, add_rms_norm, batch_invariant_linear, bf16_factor, bf16_linear,
-    gather_rows, known_bf16_linear, known_linear, layer_norm, linear, rms_norm, unpacked_shape,
+    PackedWeight, add_layer_norm, add_rms_norm, batch_invariant_linear, gather_rows, half_linear,
+    known_half_linear, known_linear, layer_norm, linear, rms_norm, unpacked_shape,
 };
 use grpo_logprob::Head;
 
@@ -113,15 +113,16 @@ impl Linear {
     /// Same as [`Self::product`] with its result, if it is known.
     fn product_or(&self, known: Option<Tensor<2>>, x: Tensor<2>) -> Tensor<2> {
         let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
-        let weight = match self.products {
-            ProductPrecision::F32 => operand(self.weight.val(), &x),
-            ProductPrecision::Bf16 => on_tape_of(&x, bf16_factor(self.weight.val())),
+        let format = self.products.half();
+        let weight = match format {
+            None => operand(self.weight.val(), &x),
+            Some(format) => on_tape_of(&x, format.factor(self.weight.val())),
         };
-        match (self.products, known) {
-            (ProductPrecision::F32, None) => linear(x, weight, bias),
-            (ProductPrecision::F32, Some(y)) => known_linear(y, x, weight, bias),
-            (ProductPrecision::Bf16, None) => bf16_linear(x, weight, bias),
-            (ProductPrecision::Bf16, Some(y)) => known_bf16_linear(y, x, weight, bias),
+        match (format, known) {
+            (None, None) => linear(x, weight, bias),
+            (None, Some(y)) => known_linear(y, x, weight, bias),
+            (Some(format), None) => half_linear(x, weight, bias, format),
+            (Some(format), Some(y)) => known_half_linear(y, x, weight, bias, format),
         }
     }
 
@@ -131,13 +132,11 @@ impl Linear {
         match invariant {
             true => {
                 let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
-                match (&self.packed, self.products) {
+                match (&self.packed, self.products.half()) {
                     (Some(packed), _) => packed.linear(x, bias),
-                    (None, ProductPrecision::F32) => {
-                        batch_invariant_linear(x, self.weight.val(), bias)
-                    }
-                    (None, ProductPrecision::Bf16) => {
-                        PackedWeight::bf16(self.weight.val()).linear(x, bias)
+                    (None, None) => batch_invariant_linear(x, self.weight.val(), bias),
+                    (None, Some(format)) => {
+                        PackedWeight::rounded(self.weight.val(), format).linear(x, bias)
                     }
                 }
             }
@@ -165,9 +164,9 @@ impl Linear {
             return;
         }
         let weight = self.weight.val();
-        self.packed = Some(Arc::new(match self.products {
-            ProductPrecision::F32 => PackedWeight::new(weight),
-            ProductPrecision::Bf16 => PackedWeight::bf16(weight),
+        self.packed = Some(Arc::new(match self.products.half() {
+            None => PackedWeight::new(weight),
+            Some(format) => PackedWeight::rounded(weight, format),
         }));
     }
 
@@ -175,12 +174,10 @@ impl Linear {
     /// rounded before, so the update is not.
     pub(crate) fn merge_for_sampling(&mut self, pair: &LoraPair) {
         let weight = self.weight.val();
-        match self.products {
-            ProductPrecision::F32 => {
-                self.weight = Param::from_tensor(dense(weight) + pair.product());
-            }
-            ProductPrecision::Bf16 => {
-                let packed = PackedWeight::bf16_with_update(weight, pair.product());
+        match self.products.half() {
+            None => self.weight = Param::from_tensor(dense(weight) + pair.product()),
+            Some(format) => {
+                let packed = PackedWeight::rounded_with_update(weight, pair.product(), format);
                 self.packed = Some(Arc::new(packed));
             }
         }

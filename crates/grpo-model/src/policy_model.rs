@@ -162,10 +162,12 @@ mod tests {
     fn a_merged_adapter_samples_like_a_separate_one() {
         let config = ModelConfig::from_json(QWEN3).unwrap();
         let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
-        // The merged adapter gets input that is rounded to 8 bits, if products are in bf16.
-        for (products, tolerance) in
-            [(ProductPrecision::F32, 1e-5), (ProductPrecision::Bf16, 2_f64.powi(-8))]
-        {
+        // The merged adapter gets input that is rounded to 8 or 11 bits, if products are in 16 bits.
+        for (products, tolerance) in [
+            (ProductPrecision::F32, 1e-5),
+            (ProductPrecision::Bf16, 2_f64.powi(-8)),
+            (ProductPrecision::F16, 2_f64.powi(-11)),
+        ] {
             {
                 let base = Transformer::random(&config, 1, &Device::flex()).unwrap();
                 let base = base.with_product_precision(products);

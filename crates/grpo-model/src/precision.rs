@@ -4,17 +4,19 @@ use std::fmt;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 pub(crate) use grpo_kernels::dense;
-use grpo_kernels::{is_cpu, pack_four_bits, unpacked_shape};
+use grpo_kernels::{Half, computes_in, is_cpu, pack_four_bits, unpacked_shape};
 use serde::{Deserialize, Serialize};
+
+use crate::ModelError;
 
 /// Number format for the block matrices of a frozen base model.
 ///
 /// A matrix is converted to f32 every time it is used. During training, Burn keeps the converted copy
 /// for the backward pass, so training needs less memory only if blocks are recomputed
 /// ([`crate::LanguageModel::checkpointed`]). A matrix in bf16 is read as it is while sampling, and by
-/// products in bf16 ([`ProductPrecision::Bf16`]) on a GPU with tensor cores for bf16.
+/// products in bf16 ([`ProductPrecision::Bf16`]) on a GPU with tensor cores for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightPrecision {
@@ -39,14 +41,33 @@ pub enum ProductPrecision {
     #[default]
     F32,
     /// Factors, and the gradients of outputs, are rounded to bfloat16 (mixed precision;
-    /// Micikevicius et al. 2018). See [`grpo_kernels::bf16_linear`].
+    /// Micikevicius et al. 2018). See [`grpo_kernels::half_linear`].
     Bf16,
+    /// Same with IEEE 754 binary16, for GPUs that multiply it faster than bfloat16 or have no
+    /// bfloat16. A weight or an activation from 65,520 on becomes infinite.
+    F16,
 }
 
 impl ProductPrecision {
     /// Returns whether this is the default.
     pub fn is_f32(&self) -> bool {
         *self == Self::F32
+    }
+
+    /// Returns the format that factors are rounded to.
+    pub fn half(self) -> Option<Half> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Some(Half::Bf16),
+            Self::F16 => Some(Half::F16),
+        }
+    }
+}
+
+impl fmt::Display for ProductPrecision {
+    /// Formats the name used in configuration files.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -58,6 +79,20 @@ impl fmt::Display for WeightPrecision {
 }
 
 impl WeightPrecision {
+    /// Checks that a device has this format.
+    ///
+    /// # Errors
+    /// Returns an error if it does not.
+    pub fn check_on(self, device: &Device) -> Result<(), ModelError> {
+        match self == Self::Bf16 && !computes_in(device, DType::BF16) {
+            true => Err(ModelError::Unfit(
+                "the device does not support weights in bf16; use f32, or q8 to save more memory"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Converts `weight` to this format. Matrices with a row length that is not a multiple of 8
     /// cannot be quantised and are returned unchanged.
     pub(crate) fn hold(self, weight: Tensor<2>) -> Tensor<2> {

@@ -347,7 +347,10 @@ impl GrpoConfig {
         if !self.train.precision.is_f32() {
             return Err(ConfigFault::new(
                 "sampling.weights",
-                "sampling.weights cannot be combined with train.precision = \"bf16\", which already rounds the weights for sampling",
+                format!(
+                    "sampling.weights cannot be combined with train.precision = \"{}\", which already rounds the weights for sampling",
+                    self.train.precision
+                ),
                 "remove sampling.weights",
             ));
         }

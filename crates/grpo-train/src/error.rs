@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::{ConfigFault, Sample, short_number};
-use grpo_model::ModelError;
+use grpo_model::{ModelError, ProductPrecision};
 use grpo_ranks::RankError;
 use grpo_rollout::RolloutError;
 
@@ -71,6 +71,11 @@ pub enum TrainError {
         /// NaN or an infinity.
         value: f64,
     },
+    /// A value is not finite, and products are in f16.
+    #[error(
+        "{0}; products in f16 have no weights and activations from 65,520 on: try precision = \"bf16\" or \"f32\""
+    )]
+    NotFiniteInF16(Box<Self>),
     /// The data cannot be used for training.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
@@ -99,6 +104,29 @@ pub enum TrainError {
     /// The observer returned an error, e.g. because a checkpoint could not be written.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl TrainError {
+    /// Returns whether a step failed because of a value that is not finite.
+    pub(crate) fn is_not_finite(&self) -> bool {
+        match self {
+            Self::Diverged { .. }
+            | Self::NotFiniteInF16(_)
+            | Self::Rollout(RolloutError::Diverged(_))
+            | Self::Logits(_)
+            | Self::Advantage(AdvantageError::NotFinite { .. }) => true,
+            Self::SamplerMismatch { sampler, trainer, .. } => !(sampler - trainer).is_finite(),
+            _ => false,
+        }
+    }
+
+    /// Explains a value that is not finite, given the precision of products.
+    pub(crate) fn with_products_in(self, precision: ProductPrecision) -> Self {
+        match precision == ProductPrecision::F16 && self.is_not_finite() {
+            true => Self::NotFiniteInF16(Box::new(self)),
+            false => self,
+        }
+    }
 }
 
 /// Suggests how to resolve a sampler mismatch.

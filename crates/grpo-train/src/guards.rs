@@ -1,9 +1,7 @@
 //! Guards monitor metrics and request an action if a value is out of range. This module has no side
 //! effects: it only returns triggers, and the caller performs the actions.
 
-use grpo_core::AdvantageError;
 use grpo_data::short_number;
-use grpo_rollout::RolloutError;
 use serde::{Deserialize, Serialize};
 
 use crate::conditional_metrics::is_conditional;
@@ -114,7 +112,7 @@ impl Guards {
     /// Handles a failed step. Guards are only triggered if they watch for non-finite values and the
     /// step failed because of one.
     pub fn failed(&mut self, step: u64, error: &TrainError) -> Vec<GuardTrigger> {
-        if !is_not_finite(error) {
+        if !error.is_not_finite() {
             return Vec::new();
         }
         let watching = (0..self.guards.len()).filter(|&place| {
@@ -326,17 +324,6 @@ fn dominant(metrics: &Metrics) -> String {
         .filter_map(|(name, share)| Some((name.strip_prefix("reward_share/")?, share.abs())));
     let most = shares.max_by(|(_, a), (_, b)| a.total_cmp(b));
     most.map_or_else(String::new, |(name, _)| format!(" ({name})"))
-}
-
-/// Returns whether a step failed because of a non-finite value.
-fn is_not_finite(error: &TrainError) -> bool {
-    match error {
-        TrainError::Diverged { .. }
-        | TrainError::Rollout(RolloutError::Diverged(_))
-        | TrainError::Advantage(AdvantageError::NotFinite { .. }) => true,
-        TrainError::SamplerMismatch { sampler, trainer, .. } => !(sampler - trainer).is_finite(),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_kernels::{AdamW, SquaredNorm, adamw_step};
+use grpo_kernels::{AdamW, AdamWUpdates, SquaredNorm};
 use grpo_model::{Parameter, StoredTensors, linear_weights, parameters};
 use serde::{Deserialize, Serialize};
 
@@ -168,7 +168,11 @@ impl Optimizer {
         // Burn clips each tensor separately, which would change the direction of the update.
         let clip =
             if norm > self.config.max_grad_norm { self.config.max_grad_norm / norm } else { 1.0 };
-        model.map(&mut Step { optimizer: self, gradients, learning_rate, clip })
+        let updates = AdamWUpdates::default();
+        let mut step = Step { optimizer: self, gradients, learning_rate, clip, updates };
+        let model = model.map(&mut step);
+        step.updates.finish();
+        model
     }
 }
 
@@ -251,6 +255,7 @@ struct Step<'a> {
     learning_rate: f64,
     /// Factor by which gradients are scaled for clipping.
     clip: f64,
+    updates: AdamWUpdates,
 }
 
 impl ModuleMapper for Step<'_> {
@@ -259,44 +264,42 @@ impl ModuleMapper for Step<'_> {
         let Some(gradient) = self.gradients.remove::<D>(id) else { return param };
         param.map(|value| {
             let learns = value.is_require_grad();
-            let updated =
-                self.optimizer.update(id, value.inner(), gradient, self.learning_rate, self.clip);
+            let updated = self.update(id, value.inner(), gradient);
             Tensor::from_inner(updated).set_require_grad(learns)
         })
     }
 }
 
-impl Optimizer {
+impl Step<'_> {
     /// Returns the updated parameter.
     fn update<const D: usize>(
         &mut self,
         id: ParamId,
         value: Tensor<D>,
         gradient: Tensor<D>,
-        learning_rate: f64,
-        clip: f64,
     ) -> Tensor<D> {
+        let optimizer = &mut *self.optimizer;
         let shape = value.dims();
         let elements = value.shape().num_elements();
         let zeros = || Tensor::zeros([elements], (&value.device(), value.dtype()));
         // Remove the entry so that the moving averages are uniquely owned.
-        let before = self.moments.remove(&id);
+        let before = optimizer.moments.remove(&id);
         let Moments { steps, means } =
             before.unwrap_or_else(|| Moments { steps: 0, means: [zeros(), zeros()] });
-        let is_decayed = self.decayed.as_ref().is_none_or(|decayed| decayed.contains(&id));
-        let factor = if self.factor.0.contains(&id) { self.factor.1 } else { 1.0 };
+        let is_decayed = optimizer.decayed.as_ref().is_none_or(|decayed| decayed.contains(&id));
+        let factor = if optimizer.factor.0.contains(&id) { optimizer.factor.1 } else { 1.0 };
         let step = AdamW {
-            learning_rate: learning_rate * factor,
-            betas: self.config.betas,
-            epsilon: self.config.epsilon,
-            weight_decay: if is_decayed { self.config.weight_decay } else { 0.0 },
+            learning_rate: self.learning_rate * factor,
+            betas: optimizer.config.betas,
+            epsilon: optimizer.config.epsilon,
+            weight_decay: if is_decayed { optimizer.config.weight_decay } else { 0.0 },
             step: steps + 1,
-            gradient_scale: clip,
+            gradient_scale: self.clip,
         };
         let means = means.map(|mean| mean.reshape(shape));
-        let (value, means) = adamw_step(value, gradient, means, &step);
+        let (value, means) = self.updates.add(value, gradient, means, &step);
         let means = means.map(|mean| mean.flatten(0, D - 1));
-        self.moments.insert(id, Moments { steps: steps + 1, means });
+        optimizer.moments.insert(id, Moments { steps: steps + 1, means });
         value
     }
 }

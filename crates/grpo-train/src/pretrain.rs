@@ -216,6 +216,7 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         let mut gradients = GradientSum::default();
         let computed = awake(|| {
             cross_entropy(model, &batch, weights, self.config.cut(), dropout, &mut gradients)
+                .map_err(|error| error.with_products_in(self.config.precision))
         })?;
         let diversity = self.diversity.as_ref();
         let diversity = diversity

@@ -23,7 +23,7 @@ use crate::config::Origin;
 use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
-use crate::output::{say, say_checked};
+use crate::output::say;
 use crate::phase::Phase;
 use crate::supervised_run::{self, Request};
 use crate::task::Tasks;
@@ -132,9 +132,9 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
             .map_err(|fault| origin.misread(&fault.below("data")))?;
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
-    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        let PretrainFile { start, adapter, .. } = &file;
-        say_checked(configuration, start.iter().chain(adapter).chain([&data.keys.file]));
+    if arguments.check {
+        let PretrainFile { run, start, adapter, .. } = &file;
+        arguments.say_checked(run, start.iter().chain(adapter).chain([&data.keys.file]));
         return Ok(());
     }
     let device = device::device()?.autodiff();

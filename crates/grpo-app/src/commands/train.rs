@@ -16,7 +16,7 @@ use crate::args::TrainArguments;
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::output::{say, say_checked, sentence};
+use crate::output::{say, sentence};
 use crate::phase::Phase;
 use crate::ranks::{self, Restored};
 use crate::run_log::{Line, observer_error};
@@ -58,10 +58,10 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         !verify || ranks.is_alone(),
         "--verify runs in one process; start it without mpirun (results do not depend on the number of processes)"
     );
-    if let (true, Some(configuration)) = (run.check, &run.config) {
-        let loaded = TrainFile::read(configuration, &run.set, tasks)?;
+    if run.check {
+        let loaded = TrainFile::read(run.configuration()?, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
-        say_checked(configuration, loaded.value.inputs());
+        run.say_checked(&loaded.value.run, loaded.value.inputs());
         for setting in loaded.value.grpo().unusual_settings()? {
             say(format_args!("note         unusual: {setting}"));
         }

@@ -310,6 +310,10 @@ mod tests {
     fn tables_and_lines_are_read() {
         let csv = read("r.csv", "SMILES,Score,SMILES_state\nCCO,0.25,1\nCC,,0\n").unwrap();
         assert_eq!(shown(&csv), [("", [].as_slice(), vec![("CCO", Some(0.25)), ("CC", None)])]);
+        for separated in ["smiles;score\nCCO;0.25\nCC;\n", "smiles\tscore\nCCO\t0.25\nCC\t\n"] {
+            let csv = read("r.csv", separated).unwrap();
+            assert_eq!(shown(&csv), [("", [].as_slice(), vec![("CCO", Some(0.25)), ("CC", None)])]);
+        }
         let smi = read("r.smi", "CCO ethanol\n\nCC\n").unwrap();
         // The suite of molecules takes names and headers apart.
         assert_eq!(smi.texts().collect::<Vec<_>>(), ["CCO ethanol", "", "CC"]);

@@ -5,7 +5,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{Bytes, FileOrigin, LineReader, ObjectReader, open_file, short_text, too_long};
+use grpo_data::{
+    Bytes, FileOrigin, LineReader, ObjectReader, cell_separator, open_file, short_text, too_long,
+};
 use serde_json::{Map, Value};
 
 /// Longest line of a text file, in bytes.
@@ -171,8 +173,10 @@ pub(super) fn read_csv(
     mut add: impl FnMut(u64, Map<String, Value>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let (origin, _) = FileOrigin::new(path);
-    let source = RowLimit { source: origin.decoded(open_file(path)?), read: 0 };
-    let mut reader = csv::Reader::from_reader(source);
+    let source = origin.decoded(open_file(path)?);
+    let (separator, source) = cell_separator(source, LONGEST_LINE, &origin)?;
+    let mut reader =
+        csv::ReaderBuilder::new().delimiter(separator).from_reader(RowLimit { source, read: 0 });
     let context = || path.display().to_string();
     let header: Vec<String> =
         reader.headers().with_context(context)?.iter().map(|name| name.trim().to_owned()).collect();

@@ -211,8 +211,15 @@ impl Sampler {
             HeadKind::Own | HeadKind::Tied if self.packs => table,
             _ => 0.0,
         };
-        if self.products == ProductPrecision::Bf16 && self.samples_here {
-            return (blocks / 2.0 + head, "it cannot be reduced");
+        let rounded = match self.products {
+            ProductPrecision::F32 => None,
+            ProductPrecision::Bf16 => Some(blocks / 2.0),
+            // In f32, once as they are and once packed.
+            ProductPrecision::F16 if self.packs => Some(2.0 * blocks),
+            ProductPrecision::F16 => Some(blocks),
+        };
+        if let Some(rounded) = rounded.filter(|_| self.samples_here) {
+            return (rounded + head, "it cannot be reduced");
         }
         match (self.weights, self.base) {
             (WeightPrecision::F32, WeightPrecision::F32) if self.packs => {
@@ -338,6 +345,7 @@ mod tests {
         let usual =
             Sampler { samples_here: true, packs: true, products: f32, weights: F32, base: F32 };
         let in_bf16 = Sampler { products: ProductPrecision::Bf16, ..usual };
+        let in_f16 = Sampler { products: ProductPrecision::F16, ..usual };
         let rounded = Sampler { weights: Bf16, ..usual };
         let unpacked = |of: Sampler| Sampler { packs: false, ..of };
         for (sampler, head, expected) in [
@@ -349,6 +357,8 @@ mod tests {
             (in_bf16, Own, 50.0),
             (in_bf16, Tied, 50.0),
             (unpacked(in_bf16), Own, 40.0),
+            (in_f16, Own, 170.0),
+            (unpacked(in_f16), Tied, 80.0),
             (rounded, Tied, 50.0),
             (unpacked(rounded), Own, 40.0),
             (Sampler { samples_here: false, packs: false, ..in_bf16 }, Own, 0.0),

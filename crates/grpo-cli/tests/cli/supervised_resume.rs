@@ -62,13 +62,16 @@ fn resumes_training_on_molecules() {
 }
 
 #[test]
-fn resumes_training_in_bf16() {
-    let place = Place::for_pretraining();
-    let sets = ["--set", "pretrain.epochs=2", "--set", "pretrain.precision=bf16"];
-    cut_and_resume(&place, &[&["pretrain", "pretrain.toml"], &sets[..]].concat(), [5, 16]);
-    place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=2", "--run", "plain"]);
-    let weights = |run: &str| fs::read(place.path(run).join("model/model.safetensors")).unwrap();
-    assert!(weights("run") != weights("plain"), "bf16 has an effect");
+fn resumes_training_in_16_bits() {
+    for precision in ["pretrain.precision=bf16", "pretrain.precision=f16"] {
+        let place = Place::for_pretraining();
+        let once = ["pretrain", "pretrain.toml", "--set", "pretrain.epochs=2"];
+        cut_and_resume(&place, &[&once[..], &["--set", precision]].concat(), [5, 16]);
+        place.succeed(&[&once[..], &["--run", "plain"]].concat());
+        let weights =
+            |run: &str| fs::read(place.path(run).join("model/model.safetensors")).unwrap();
+        assert!(weights("run") != weights("plain"), "{precision} has no effect");
+    }
 }
 
 /// Random SMILES are a function of the seed, the molecule and the epoch.

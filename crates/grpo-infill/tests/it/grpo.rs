@@ -92,7 +92,7 @@ fn metric(report: &StepReport, name: &str) -> f64 {
 /// and forbidden IDs.
 #[test]
 fn at_the_first_step_policy_reference_and_sampler_are_one() {
-    for precision in [ProductPrecision::F32, ProductPrecision::Bf16] {
+    for precision in [ProductPrecision::F32, ProductPrecision::Bf16, ProductPrecision::F16] {
         for estimator in [KlEstimator::Exact, KlEstimator::K3] {
             let mut config = settings();
             config.train.precision = precision;

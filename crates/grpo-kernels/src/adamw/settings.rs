@@ -18,6 +18,7 @@ pub struct AdamW {
 }
 
 /// Factors in the elementwise update, computed in f64 and rounded once.
+#[derive(Debug)]
 pub(crate) struct Factors {
     pub(crate) gradient: f32,
     /// β and 1 − β for each moment.

@@ -5,31 +5,29 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 
 use super::gemm::product as gemm;
+use super::half::{rounded, scale_of, scaled};
 use super::sums::sum_of_rows;
 use super::{binary, ternary};
 use crate::batch_invariant::cpu::flex_linear;
 use crate::bf16_product::{Left, Matrix, Right, product};
 use crate::flex::{matrix, primitive};
+use crate::half::Half;
 use crate::tape::Operation;
 
-/// Computes a linear layer, or takes its output from `known`.
+/// Computes a linear layer with factors in `f32` or rounded to 16 bits, or takes its output from
+/// `known`.
 pub(crate) fn linear(
     x: Tensor<2>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
+    factors: Option<Half>,
     known: Option<Tensor<2>>,
 ) -> Tensor<2> {
-    Linear { factors: Factors::F32, known: known.map(primitive) }.of(x, weight, bias)
-}
-
-/// Same as [`linear`] with factors rounded to bf16.
-pub(crate) fn bf16_linear(
-    x: Tensor<2>,
-    weight: Tensor<2>,
-    bias: Option<Tensor<1>>,
-    known: Option<Tensor<2>>,
-) -> Tensor<2> {
-    Linear { factors: Factors::Bf16, known: known.map(primitive) }.of(x, weight, bias)
+    let by = Linear { factors, known: known.map(primitive) };
+    match bias {
+        Some(bias) => ternary(by, x, [weight, bias.unsqueeze()]),
+        None => binary(by, x, weight),
+    }
 }
 
 /// Rounds and packs a weight for many products.
@@ -52,33 +50,10 @@ pub(crate) fn bf16_packed_linear(
 
 #[derive(Debug)]
 struct Linear {
-    factors: Factors,
+    /// What factors are rounded to, unless they are in `f32`.
+    factors: Option<Half>,
     /// The output, if it is known.
     known: Option<FlexTensor>,
-}
-
-/// The precision of the factors.
-#[derive(Clone, Copy, Debug)]
-enum Factors {
-    F32,
-    Bf16,
-}
-
-impl Linear {
-    fn of(self, x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        match bias {
-            Some(bias) => ternary(self, x, [weight, bias.unsqueeze()]),
-            None => binary(self, x, weight),
-        }
-    }
-
-    /// Computes a product of the backward pass.
-    fn product(&self, a: FlexTensor, b: FlexTensor) -> FlexTensor {
-        match self.factors {
-            Factors::F32 => gemm(&a, &b),
-            Factors::Bf16 => bf16_product(a, b, None),
-        }
-    }
 }
 
 /// The inputs are `x`, the weight, and the bias `[1, out]` if there is one.
@@ -95,8 +70,9 @@ impl<const N: usize> Operation<Flex, N> for Linear {
         let saved = [tracked[1].then(|| x.clone()), tracked[0].then(|| weight.clone())];
         let y = match (&self.known, self.factors) {
             (Some(known), _) => known.clone(),
-            (None, Factors::F32) => flex_linear(x, weight, bias),
-            (None, Factors::Bf16) => bf16_product(x, weight, bias),
+            (None, None) => flex_linear(x, weight, bias),
+            (None, Some(Half::Bf16)) => bf16_product(x, weight, bias),
+            (None, Some(Half::F16)) => flex_linear(rounded(x, 1.0), rounded(weight, 1.0), bias),
         };
         (y, saved)
     }
@@ -107,8 +83,9 @@ impl<const N: usize> Operation<Flex, N> for Linear {
         dy: FlexTensor,
         tracked: [bool; N],
     ) -> [Option<FlexTensor>; N] {
-        let mut of_x = weight.map(|weight| self.product(dy.clone(), weight.transpose(0, 1)));
-        let mut of_weight = x.map(|x| self.product(x.transpose(0, 1), dy.clone()));
+        let of_dy = Upstream::new(dy.clone(), self.factors);
+        let mut of_x = weight.map(|weight| of_dy.times(weight.transpose(0, 1)));
+        let mut of_weight = x.map(|x| of_dy.multiplied(x.transpose(0, 1)));
         std::array::from_fn(|input| match input {
             0 => of_x.take(),
             1 => of_weight.take(),
@@ -118,6 +95,50 @@ impl<const N: usize> Operation<Flex, N> for Linear {
                 sum.reshape([1, columns].into())
             }),
         })
+    }
+}
+
+/// The gradient of the output as a factor.
+struct Upstream {
+    dy: FlexTensor,
+    factors: Option<Half>,
+    /// What products have to be multiplied by.
+    unscale: f32,
+}
+
+impl Upstream {
+    fn new(dy: FlexTensor, factors: Option<Half>) -> Self {
+        let [scale, unscale] = match factors {
+            Some(Half::F16) => scale_of(&dy),
+            _ => return Self { dy, factors, unscale: 1.0 },
+        };
+        Self { dy: rounded(dy, scale), factors, unscale }
+    }
+
+    /// Returns `dy · b`.
+    fn times(&self, b: FlexTensor) -> FlexTensor {
+        self.product(b, |b| [self.dy.clone(), b])
+    }
+
+    /// Returns `a · dy`.
+    fn multiplied(&self, a: FlexTensor) -> FlexTensor {
+        self.product(a, |a| [a, self.dy.clone()])
+    }
+
+    fn product(
+        &self,
+        other: FlexTensor,
+        factors: impl FnOnce(FlexTensor) -> [FlexTensor; 2],
+    ) -> FlexTensor {
+        let gemm = |[a, b]: [FlexTensor; 2]| gemm(&a, &b);
+        match self.factors {
+            None => gemm(factors(other)),
+            Some(Half::Bf16) => {
+                let [a, b] = factors(other);
+                bf16_product(a, b, None)
+            }
+            Some(Half::F16) => scaled(gemm(factors(rounded(other, 1.0))), self.unscale),
+        }
     }
 }
 

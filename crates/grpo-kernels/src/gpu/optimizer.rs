@@ -1,44 +1,93 @@
-//! Optimizer operations. None of them supports autodiff.
+//! Optimizer operations for many tensors in one launch. None of them supports autodiff.
 
 use burn::backend::Cube;
 use burn::tensor::Tensor;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
 use cubecl::prelude::*;
 
 use super::{elements, empty, owned, primitive, unit_each};
 use crate::adamw::settings::Factors;
 
-/// Performs the update in place, except on tensors that have other owners.
-pub(crate) fn adamw_step<const D: usize>(
-    parameter: Tensor<D>,
-    gradient: Tensor<D>,
-    [first, second]: [Tensor<D>; 2],
-    by: &Factors,
-) -> (Tensor<D>, [Tensor<D>; 2]) {
-    let gradient = primitive(gradient);
-    let updated = [parameter, first, second].map(owned);
-    let (count, dim) = unit_each(&gradient.client, elements(&gradient));
-    let [parameter, first, second] = updated.each_ref().map(|x| x.clone().into_buffer_arg());
-    let by = ByLaunch::new(
-        by.gradient,
-        by.first[0],
-        by.first[1],
-        by.second[0],
-        by.second[1],
-        by.decay,
-        by.rate,
-        by.inverse_root,
-        by.epsilon,
-    );
-    let client = gradient.client.clone();
-    adamw::launch(&client, count, dim, gradient.into_buffer_arg(), parameter, first, second, by);
-    let [parameter, first, second] = updated.map(Tensor::from_primitive::<Cube>);
-    (parameter, [first, second])
+/// Largest number of parameters that are updated in one launch.
+const UPDATES: usize = 16;
+/// Largest number of tensors whose squares are added in one launch.
+const SQUARED: usize = 32;
+
+/// Returns how many items with this number of buffers fit into a launch, which needs two more at most.
+fn per_launch(client: &Client, buffers: usize, most: usize) -> usize {
+    let bindings = client.properties().hardware.max_bindings as usize;
+    (bindings.saturating_sub(2) / buffers).clamp(1, most)
+}
+
+/// AdamW updates that wait for a launch.
+#[derive(Debug, Default)]
+pub(crate) struct AdamWQueue(Vec<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    gradient: CubeTensor,
+    /// Parameter and moments, in memory that nothing else reads.
+    updated: [CubeTensor; 3],
+    by: Factors,
+}
+
+impl AdamWQueue {
+    /// Adds an update. The returned tensors have their new values after [`Self::launch`]. Tensors that
+    /// have other owners are copied.
+    pub(crate) fn add<const D: usize>(
+        &mut self,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        [first, second]: [Tensor<D>; 2],
+        by: Factors,
+    ) -> (Tensor<D>, [Tensor<D>; 2]) {
+        let gradient = primitive(gradient);
+        let most = per_launch(&gradient.client, 4, UPDATES);
+        let updated = [parameter, first, second].map(owned);
+        if elements(&gradient) > 0 {
+            self.0.push(Waiting { gradient, updated: updated.clone(), by });
+        }
+        if self.0.len() == most {
+            self.launch();
+        }
+        let [parameter, first, second] = updated.map(Tensor::from_primitive::<Cube>);
+        (parameter, [first, second])
+    }
+
+    /// Launches the updates that wait.
+    pub(crate) fn launch(&mut self) {
+        let Some(first) = self.0.first() else { return };
+        let client = first.gradient.client.clone();
+        let total = self.0.iter().map(|waiting| elements(&waiting.gradient)).sum();
+        let (count, dim) = unit_each(&client, total);
+        let updates = self.0.drain(..).map(|Waiting { gradient, updated, by }| {
+            let count = elements(&gradient);
+            let [parameter, first, second] = updated.map(CubeTensor::into_buffer_arg);
+            UpdateLaunch::new(
+                gradient.into_buffer_arg(),
+                parameter,
+                first,
+                second,
+                count,
+                by.gradient,
+                by.first[0],
+                by.first[1],
+                by.second[0],
+                by.second[1],
+                by.decay,
+                by.rate,
+                by.inverse_root,
+                by.epsilon,
+            )
+        });
+        adamw::launch(&client, count, dim, updates.collect());
+    }
 }
 
 /// Smallest number of squares that a unit adds up, unless there are fewer.
 const PER_UNIT: usize = 64;
-/// Largest number of units, because the host adds up their sums.
+/// Largest number of units for a tensor, because the host adds up their sums.
 const MAX_UNITS: usize = 1 << 16;
 
 /// Returns numbers whose sum is `Σ x²` over all tensors. There must be at least one. Each unit adds
@@ -47,23 +96,31 @@ pub(crate) fn sums_of_squares(tensors: Vec<Tensor<1>>) -> Tensor<1> {
     let tensors: Vec<CubeTensor> = tensors.into_iter().map(primitive).collect();
     let units = |x: &CubeTensor| elements(x).div_ceil(PER_UNIT).min(MAX_UNITS);
     let sums = empty(&tensors[0], [2 * tensors.iter().map(units).sum::<usize>()]);
+    let client = sums.client.clone();
     let mut first = 0;
-    for x in tensors {
-        let (units, count) = (units(&x), elements(&x));
-        if units > 0 {
-            let (cubes, dim) = unit_each(&x.client, units);
-            let (client, to) = (x.client.clone(), sums.clone().into_buffer_arg());
-            add_squares::launch(&client, cubes, dim, x.into_buffer_arg(), to, first, units, count);
-        }
-        first += units;
+    let tensors: Vec<CubeTensor> = tensors.into_iter().filter(|x| elements(x) > 0).collect();
+    for tensors in tensors.chunks(per_launch(&client, 1, SQUARED)) {
+        let launched: usize = tensors.iter().map(units).sum();
+        let (cubes, dim) = unit_each(&client, launched);
+        let squared = tensors
+            .iter()
+            .map(|x| SquaredLaunch::new(x.clone().into_buffer_arg(), units(x), elements(x)));
+        let to = sums.clone().into_buffer_arg();
+        add_squares::launch(&client, cubes, dim, squared.collect(), to, first);
+        first += launched;
     }
     Tensor::from_primitive::<Cube>(sums)
 }
 
-/// The factors of [`Factors`].
+/// A parameter and the factors of [`Factors`].
 #[derive(CubeType, CubeLaunch)]
-struct By {
-    gradient: f32,
+struct Update {
+    gradient: Box<[f32]>,
+    parameter: Box<[f32]>,
+    first: Box<[f32]>,
+    second: Box<[f32]>,
+    count: usize,
+    by_gradient: f32,
     first_old: f32,
     first_new: f32,
     second_old: f32,
@@ -74,40 +131,61 @@ struct By {
     epsilon: f32,
 }
 
+/// Updates one element of a parameter with each unit.
 #[cube(launch)]
-fn adamw(gradient: &[f32], parameter: &mut [f32], first: &mut [f32], second: &mut [f32], by: By) {
-    let at = ABSOLUTE_POS;
-    if at >= parameter.len() {
-        terminate!();
+fn adamw(updates: &mut Sequence<Update>) {
+    let mut begin = 0usize;
+    #[unroll]
+    for index in 0..updates.len() {
+        let it = &mut updates[index];
+        let end = begin + it.count;
+        if ABSOLUTE_POS >= begin && ABSOLUTE_POS < end {
+            let at = ABSOLUTE_POS - begin;
+            let gradient = it.gradient[at] * it.by_gradient;
+            let m = it.first_old * it.first[at] + it.first_new * gradient;
+            let v = it.second_old * it.second[at] + it.second_new * (gradient * gradient);
+            let root = v.sqrt() * it.inverse_root + it.epsilon;
+            it.parameter[at] = it.decay * it.parameter[at] - it.rate * (m / root);
+            it.first[at] = m;
+            it.second[at] = v;
+        }
+        begin = end;
     }
-    let gradient = gradient[at] * by.gradient;
-    let m = by.first_old * first[at] + by.first_new * gradient;
-    let v = by.second_old * second[at] + by.second_new * (gradient * gradient);
-    let root = v.sqrt() * by.inverse_root + by.epsilon;
-    parameter[at] = by.decay * parameter[at] - by.rate * (m / root);
-    first[at] = m;
-    second[at] = v;
 }
 
-/// Writes the sum of squares and the sum of its rounding errors for each of `units` units, the first
-/// of which is unit `first` of all tensors (Knuth 1997, section 4.2.2, theorem B).
+/// A tensor, and the number of units that add up its squares.
+#[derive(CubeType, CubeLaunch)]
+struct Squared {
+    x: Box<[f32]>,
+    units: usize,
+    count: usize,
+}
+
+/// Writes the sum of squares and the sum of its rounding errors for each unit, the first of which is
+/// unit `first` of all tensors (Knuth 1997, section 4.2.2, theorem B).
 #[cube(launch)]
-fn add_squares(x: &[f32], sums: &mut [f32], first: usize, units: usize, count: usize) {
-    if ABSOLUTE_POS >= units {
-        terminate!();
+fn add_squares(tensors: &Sequence<Squared>, sums: &mut [f32], first: usize) {
+    let mut begin = 0usize;
+    #[unroll]
+    for index in 0..tensors.len() {
+        let it = &tensors[index];
+        let end = begin + it.units;
+        if ABSOLUTE_POS >= begin && ABSOLUTE_POS < end {
+            let mut sum = 0.0f32;
+            let mut errors = 0.0f32;
+            let mut at = ABSOLUTE_POS - begin;
+            while at < it.count {
+                let square = it.x[at] * it.x[at];
+                let new_sum = sum + square;
+                let of_square = new_sum - sum;
+                errors += (sum - (new_sum - of_square)) + (square - of_square);
+                sum = new_sum;
+                at += it.units;
+            }
+            let to = 2 * (first + ABSOLUTE_POS);
+            sums[to] = sum;
+            sums[to + 1] = errors;
+        }
+        begin = end;
     }
-    let mut sum = 0.0f32;
-    let mut errors = 0.0f32;
-    let mut at = ABSOLUTE_POS;
-    while at < count {
-        let square = x[at] * x[at];
-        let new_sum = sum + square;
-        let of_square = new_sum - sum;
-        errors += (sum - (new_sum - of_square)) + (square - of_square);
-        sum = new_sum;
-        at += units;
-    }
-    let index = 2 * (first + ABSOLUTE_POS);
-    sums[index] = sum;
-    sums[index + 1] = errors;
 }

@@ -2,8 +2,8 @@
 
 use burn::tensor::{FloatDType, Tensor};
 use grpo_kernels::{
-    HeadNorms, HeadPreparation, Heads, KvPages, PAGE, PackedWeight, PagePlan, RotaryTables, add,
-    add_layer_norm, add_rms_norm, computes_in, gelu, gelu_tanh, is_cpu, layer_norm, rms_norm,
+    Half, HeadNorms, HeadPreparation, Heads, KvPages, PAGE, PackedWeight, PagePlan, RotaryTables,
+    add, add_layer_norm, add_rms_norm, computes_in, gelu, gelu_tanh, is_cpu, layer_norm, rms_norm,
     rotary, swiglu,
 };
 
@@ -31,7 +31,7 @@ fn forms(shape: [usize; 2], seed: u64) -> Vec<PackedWeight> {
         .into_iter()
         .chain(halves.map(|half| weight.clone().cast(half)).filter(|_| !is_cpu(&device())))
         .map(PackedWeight::new)
-        .chain([PackedWeight::bf16(weight.clone())])
+        .chain([Half::Bf16, Half::F16].map(|half| PackedWeight::rounded(weight.clone(), half)))
         .collect()
 }
 
@@ -91,8 +91,9 @@ fn layers_that_differ() {
     let (x, weight) = (matrix([3, 8], 1), matrix([8, 8], 2));
     let (rows, columns) =
         (PackedWeight::new(weight.clone()), PackedWeight::new(weight.clone().transpose()));
-    let rounded = PackedWeight::bf16(weight.clone());
-    for other in [&columns, &rounded] {
+    let [bf16, f16] =
+        [Half::Bf16, Half::F16].map(|half| PackedWeight::rounded(weight.clone(), half));
+    for other in [&columns, &bf16, &f16] {
         assert!(
             PackedWeight::joined_linear(&x, [(&rows, None), (other, None), (&rows, None)])
                 .is_none()

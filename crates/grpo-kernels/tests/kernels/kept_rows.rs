@@ -1,7 +1,7 @@
 //! Rows that are kept from one pass to another, and linear layers whose output is known.
 
 use burn::tensor::Tensor;
-use grpo_kernels::{KeptRows, bf16_linear, known_bf16_linear, known_linear, linear};
+use grpo_kernels::{Half, KeptRows, half_linear, known_half_linear, known_linear, linear};
 use proptest::prelude::*;
 
 use crate::support::{bits, device, host, tensor, values};
@@ -50,12 +50,36 @@ proptest! {
     }
 }
 
-type Layer = fn(Tensor<2>, Tensor<2>, Option<Tensor<1>>) -> Tensor<2>;
-type Known = fn(Tensor<2>, Tensor<2>, Tensor<2>, Option<Tensor<1>>) -> Tensor<2>;
+fn layer(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    factors: Option<Half>,
+) -> Tensor<2> {
+    match factors {
+        None => linear(x, weight, bias),
+        Some(format) => half_linear(x, weight, bias, format),
+    }
+}
+
+fn known_layer(
+    y: Tensor<2>,
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    factors: Option<Half>,
+) -> Tensor<2> {
+    match factors {
+        None => known_linear(y, x, weight, bias),
+        Some(format) => known_half_linear(y, x, weight, bias, format),
+    }
+}
+
+const FACTORS: [Option<Half>; 3] = [None, Some(Half::Bf16), Some(Half::F16)];
 
 /// Compares all bits of the output and the gradients.
 #[track_caller]
-fn check(layer: Layer, known: Known, [n, input, output]: [usize; 3], has_bias: bool) {
+fn check(factors: Option<Half>, [n, input, output]: [usize; 3], has_bias: bool) {
     let device = device().autodiff();
     let of = |count, seed, shape| tensor(&values(count, seed), shape, &device).require_grad();
     let x = of(n * input, 1, [n, input]);
@@ -70,9 +94,9 @@ fn check(layer: Layer, known: Known, [n, input, output]: [usize; 3], has_bias: b
         all.extend(bias.as_ref().map(|bias| bits(bias.grad(&gradients).unwrap())));
         all
     };
-    let computed = layer(x.clone(), weight.clone(), bias.clone());
+    let computed = layer(x.clone(), weight.clone(), bias.clone(), factors);
     let y = computed.clone().inner();
-    let from_known = known(y, x.clone(), weight.clone(), bias.clone());
+    let from_known = known_layer(y, x.clone(), weight.clone(), bias.clone(), factors);
     assert_eq!(run(from_known), run(computed));
 }
 
@@ -80,8 +104,9 @@ fn check(layer: Layer, known: Known, [n, input, output]: [usize; 3], has_bias: b
 fn a_layer_with_a_known_output_has_the_same_gradients() {
     for shape in [[1, 1, 1], [7, 5, 3], [40, 33, 70]] {
         for has_bias in [false, true] {
-            check(linear, known_linear, shape, has_bias);
-            check(bf16_linear, known_bf16_linear, shape, has_bias);
+            for factors in FACTORS {
+                check(factors, shape, has_bias);
+            }
         }
     }
 }
@@ -96,8 +121,8 @@ fn the_known_output_is_not_computed() {
     }
     let [y, x] = [1, 2].map(|seed| tensor(&values(12, seed), [3, 4], &device));
     let weight = tensor(&values(16, 3), [4, 4], &device);
-    for known in [known_linear, known_bf16_linear] as [Known; 2] {
-        let found = known(y.clone(), x.clone(), weight.clone(), None);
+    for factors in FACTORS {
+        let found = known_layer(y.clone(), x.clone(), weight.clone(), None, factors);
         assert_eq!(bits(found), bits(y.clone()));
     }
 }

@@ -4,10 +4,10 @@
 mod activations;
 mod attention;
 mod batch_invariant;
-mod bf16_linear;
 mod combined;
 mod draw;
 mod gather_rows;
+mod half_linear;
 mod kept_rows;
 mod kv_pages;
 mod linear;

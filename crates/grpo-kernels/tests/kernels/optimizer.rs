@@ -1,7 +1,7 @@
 //! The AdamW update, and the norm used for gradient clipping.
 
 use burn::tensor::Tensor;
-use grpo_kernels::{AdamW, adamw_step, is_cpu, plain, squared_norm};
+use grpo_kernels::{AdamW, AdamWUpdates, SquaredNorm, adamw_step, is_cpu, plain, squared_norm};
 
 use crate::support::{assert_each_close, device, host, tensor, values};
 
@@ -66,6 +66,48 @@ fn adamw_is_that_of_pytorch() {
     check([2, 3, 7]);
     // More than one chunk.
     check([17, 1001]);
+}
+
+/// More parameters than a GPU updates in one launch, each with its own settings.
+#[test]
+fn parameters_are_updated_together_as_one_by_one() {
+    let device = device();
+    let mut updates = AdamWUpdates::default();
+    let sizes: Vec<usize> = (0..70).map(|index| [1, 0, 300, 7, 64][index % 5] + index).collect();
+    let parts = |index: usize| {
+        let of = |seed| tensor(&values(sizes[index], seed), [sizes[index]], &device);
+        let moments = [of(3), of(4).square()];
+        let by = settings(1 + index as u32);
+        (of(1), of(2), moments, AdamW { learning_rate: 1e-3 * index as f64, ..by })
+    };
+    let updated: Vec<(Tensor<1>, [Tensor<1>; 2])> = (0..sizes.len())
+        .map(|index| {
+            let (parameter, gradient, moments, by) = parts(index);
+            updates.add(parameter, gradient, moments, &by)
+        })
+        .collect();
+    updates.finish();
+    for (index, (parameter, moments)) in updated.into_iter().enumerate() {
+        let (alone, gradient, before, by) = parts(index);
+        let (alone, before) = adamw_step(alone, gradient, before, &by);
+        assert_eq!(host(parameter), host(alone), "{index}");
+        assert_eq!(moments.map(host), before.map(host), "{index}");
+    }
+}
+
+#[test]
+fn a_norm_of_many_tensors() {
+    let device = device();
+    let mut norm = SquaredNorm::default();
+    let mut expected = 0.0;
+    for index in 0..70_usize {
+        let size = [3, 0, 70, 5000][index % 4] + index;
+        let x = values(size, index as u64);
+        expected += x.iter().map(|x| f64::from(*x as f32).powi(2)).sum::<f64>();
+        norm.add(tensor::<1>(&x, [size], &device));
+    }
+    let total = norm.total();
+    assert!((total - expected).abs() < 1e-7 * expected, "{total}, expected {expected}");
 }
 
 /// For example, the gradient of a tied head is transposed.

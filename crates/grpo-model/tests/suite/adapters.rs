@@ -13,8 +13,8 @@ use crate::configs::{config, gpt2, language_models, llama, qwen3, with};
 use crate::families::{IDS, logits};
 use crate::gradients::write_pairs;
 use crate::support::{
-    Weights, assert_close, host, largest, named_tensors, read_safetensors, safetensors_bytes,
-    shaken, shakes,
+    Weights, assert_close, device, host, largest, named_tensors, read_safetensors,
+    safetensors_bytes, shaken, shakes,
 };
 
 /// α divided by the rank in [`lora`].
@@ -61,8 +61,8 @@ fn policy_logits(policy: &Policy, dropout: &mut Dropout) -> Vec<f64> {
 #[test]
 fn a_new_adapter_changes_nothing() {
     for json in language_models() {
-        let model = shaken(&config(&json), 1, &Device::flex());
-        let adapter = Adapter::random(&lora(0.5), &model, 1, &Device::flex()).unwrap();
+        let model = shaken(&config(&json), 1, &device());
+        let adapter = Adapter::random(&lora(0.5), &model, 1, &device()).unwrap();
         let policy = adapted(&model, adapter.clone());
         let expected = logits(&model, &batch());
         assert_eq!(policy_logits(&policy, &mut Dropout::off()), expected);
@@ -75,8 +75,8 @@ fn a_new_adapter_changes_nothing() {
 #[test]
 fn a_separate_adapter_equals_a_merged_one() {
     for json in language_models() {
-        let model = shaken(&config(&json), 1, &Device::flex());
-        let adapter = shaken_adapter(&model, 0.5, &Device::flex());
+        let model = shaken(&config(&json), 1, &device());
+        let adapter = shaken_adapter(&model, 0.5, &device());
         let expected = logits(&model.merged(&adapter), &batch());
         let got = policy_logits(&adapted(&model, adapter), &mut Dropout::off());
         assert_close(&got, &expected, 1e-5 * largest(&expected));
@@ -88,8 +88,8 @@ fn a_separate_adapter_equals_a_merged_one() {
 
 #[test]
 fn an_adapted_policy_samples_with_its_adapter() {
-    let model = shaken(&config(&qwen3()), 1, &Device::flex());
-    let policy = adapted(&model, shaken_adapter(&model, 0.0, &Device::flex()));
+    let model = shaken(&config(&qwen3()), 1, &device());
+    let policy = adapted(&model, shaken_adapter(&model, 0.0, &device()));
     let full = host(policy.hidden(&TokenBatch::from_iter([IDS.as_slice()]), &mut Dropout::off()));
     let frozen = Frozen::snapshot(&policy);
     let mut cache = KvCache::new();
@@ -102,9 +102,9 @@ fn an_adapted_policy_samples_with_its_adapter() {
 
 #[test]
 fn dropout_of_an_adapter_acts_where_dropout_is_on() {
-    let model = shaken(&config(&llama()), 1, &Device::flex());
-    let with = adapted(&model, shaken_adapter(&model, 0.4, &Device::flex()));
-    let without = adapted(&model, shaken_adapter(&model, 0.0, &Device::flex()));
+    let model = shaken(&config(&llama()), 1, &device());
+    let with = adapted(&model, shaken_adapter(&model, 0.4, &device()));
+    let without = adapted(&model, shaken_adapter(&model, 0.0, &device()));
     let off = policy_logits(&without, &mut Dropout::off());
     assert_eq!(policy_logits(&with, &mut Dropout::off()), off);
     assert_eq!(policy_logits(&without, &mut Dropout::new(1, 0, 0.0)), off);
@@ -116,7 +116,7 @@ fn dropout_of_an_adapter_acts_where_dropout_is_on() {
 
 #[test]
 fn only_the_pairs_are_parameters() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     for (json, linears) in [
         // (in, out) for each linear layer of a block. There are two blocks.
         (llama(), vec![(24, 24), (24, 12), (24, 12), (24, 24), (24, 40), (24, 40), (40, 24)]),
@@ -139,7 +139,7 @@ fn only_the_pairs_are_parameters() {
 
 #[test]
 fn a_step_moves_the_adapter_and_no_bit_of_the_base() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let model = shaken(&config(&llama()), 1, &device);
     let policy = adapted(&model, shaken_adapter(&model, 0.0, &device));
     let before = named_tensors(policy.parts().0);
@@ -161,7 +161,7 @@ fn a_step_moves_the_adapter_and_no_bit_of_the_base() {
 
 #[test]
 fn a_frozen_adapted_policy_is_off_the_tape() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let model = shaken(&config(&llama()), 1, &device);
     let policy = adapted(&model, shaken_adapter(&model, 0.0, &device));
     assert!(policy.hidden(&batch(), &mut Dropout::off()).is_autodiff());
@@ -173,9 +173,8 @@ fn a_frozen_adapted_policy_is_off_the_tape() {
 
 #[test]
 fn seeds_give_adapters() {
-    let model = shaken(&config(&llama()), 1, &Device::flex());
-    let of =
-        |seed| pairs(&Adapter::random(&lora(0.0), &model, seed, &Device::flex()).unwrap(), &model);
+    let model = shaken(&config(&llama()), 1, &device());
+    let of = |seed| pairs(&Adapter::random(&lora(0.0), &model, seed, &device()).unwrap(), &model);
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
     // Divided by 1/√in, A is uniformly distributed within ±1.
@@ -202,9 +201,9 @@ fn seeds_give_adapters() {
 
 #[test]
 fn settings_out_of_range() {
-    let model = shaken(&config(&llama()), 1, &Device::flex());
+    let model = shaken(&config(&llama()), 1, &device());
     let refusal = |config: LoraConfig| {
-        Adapter::random(&config, &model, 1, &Device::flex()).unwrap_err().to_string()
+        Adapter::random(&config, &model, 1, &device()).unwrap_err().to_string()
     };
     for (config, expected) in [
         (LoraConfig { rank: 0, ..lora(0.0) }, "lora.rank = 0 is out of range; expected 1 to 65536"),
@@ -222,20 +221,19 @@ fn settings_out_of_range() {
     }
     // A full path is also a valid target, and matches no other layer.
     let one = LoraConfig { targets: vec!["model.layers.1.self_attn.k_proj".into()], ..lora(0.0) };
-    let adapter = Adapter::random(&one, &model, 1, &Device::flex()).unwrap();
+    let adapter = Adapter::random(&one, &model, 1, &device()).unwrap();
     assert_eq!(adapter.num_params(), 3 * (24 + 12));
 }
 
 #[test]
 fn rslora_scales_by_the_root_of_the_rank() {
-    let model =
-        shaken(&config(&with(llama(), json!({"num_hidden_layers": 1}))), 1, &Device::flex());
+    let model = shaken(&config(&with(llama(), json!({"num_hidden_layers": 1}))), 1, &device());
     let config = LoraConfig { rslora: true, ..lora(0.0) };
     let folder = tempfile::tempdir().unwrap();
-    let adapter = shaken_adapter(&model, 0.0, &Device::flex());
+    let adapter = shaken_adapter(&model, 0.0, &device());
     write_adapter(&adapter, &AdapterConfig::new(&config, &model, ""), folder.path(), &model)
         .unwrap();
-    let read = AdapterFolder::load(folder.path(), &model, &Device::flex()).unwrap().adapter;
+    let read = AdapterFolder::load(folder.path(), &model, &device()).unwrap().adapter;
     let change = |adapter: &Adapter| {
         let merged = named_tensors(&model.merged(adapter));
         let plain = named_tensors(&model);

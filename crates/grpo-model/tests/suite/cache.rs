@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use burn::tensor::Device;
 use grpo_kernels::PAGE;
 use grpo_model::{CacheSlot, Frozen, KvCache, TokenBatch, Transformer};
 use proptest::prelude::*;
 use serde_json::json;
 
 use crate::configs::{config, llama, molgpt, with};
-use crate::support::{host, shaken};
+use crate::support::{assert_same, device, host, shaken};
 
 /// A cache operation. Indices are taken modulo the number of open sequences.
 #[derive(Clone, Debug)]
@@ -133,7 +132,7 @@ impl Simple {
             let alone = model.extend(&TokenBatch::from_iter([&ids[..]]), &mut own, &[slot]);
             let alone = host(alone);
             let alone = &alone[(ids.len() - rows.len()) * width..];
-            assert_eq!(&got[rows.start * width..rows.end * width], alone, "{ids:?}");
+            assert_same(&got[rows.start * width..rows.end * width], alone, &format!("{ids:?}"));
         }
     }
 }
@@ -150,7 +149,7 @@ proptest! {
             true => with(llama(), json!({"num_hidden_layers": 2, "max_position_embeddings": 64})),
             false => with(molgpt(), json!({"block_size": 64})),
         };
-        let model = Frozen::snapshot(&shaken(&config(&json), 1, &Device::flex()));
+        let model = Frozen::snapshot(&shaken(&config(&json), 1, &device()));
         let (mut simple, mut cache) = (Simple::default(), KvCache::new());
         for step in &steps {
             simple.take(&model, &mut cache, step);

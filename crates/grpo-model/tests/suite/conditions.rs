@@ -9,7 +9,7 @@ use grpo_model::{
 };
 
 use crate::molgpt::Oracle;
-use crate::support::{assert_close, host, named_tensors, shaken_by};
+use crate::support::{assert_close, device, host, named_tensors, shaken_by};
 
 const WIDTH: usize = 16;
 const LAYERS: usize = 2;
@@ -125,7 +125,7 @@ fn batch(sequences: &[(Prefix, Vec<u32>)]) -> TokenBatch {
 #[test]
 fn logits_are_those_of_the_definition() {
     for (config, lstm) in [(of_tokens(), false), (of_lstm(), true)] {
-        let model = model(&config, &Device::flex());
+        let model = model(&config, &device());
         let mut sequences = sequences();
         if !lstm {
             sequences.push((prefix(&[3], &[None, Some(2.0), None]), vec![0, 4]));
@@ -148,7 +148,7 @@ fn logits_are_those_of_the_definition() {
 #[test]
 fn the_cache_equals_the_full_pass_and_rows_are_independent() {
     for (config, lstm) in [(of_tokens(), false), (of_lstm(), true)] {
-        let model = Frozen::snapshot(&model(&config, &Device::flex()));
+        let model = Frozen::snapshot(&model(&config, &device()));
         let sequences = sequences();
         let in_steps = |chosen: &[usize]| -> Vec<Vec<f64>> {
             let mut cache = KvCache::new();
@@ -183,7 +183,7 @@ fn the_cache_equals_the_full_pass_and_rows_are_independent() {
         };
         let together = in_steps(&[0, 1, 2, 3]);
         let full = {
-            let model = crate::conditions::model(&config, &Device::flex());
+            let model = crate::conditions::model(&config, &device());
             expected(&model, &sequences, lstm)
         };
         assert_close(&together.concat(), &full, 2e-5);
@@ -197,7 +197,7 @@ fn the_cache_equals_the_full_pass_and_rows_are_independent() {
 /// Completions share the conditions and the prompt of their group.
 #[test]
 fn continuations_see_the_conditions() {
-    let model = model(&of_tokens(), &Device::flex());
+    let model = model(&of_tokens(), &device());
     let (prefix, prompt) = (prefix(&[4, 2, 9], &[Some(1.0), None, None]), [0, 6]);
     let mut shared = TokenBatch::new();
     let first = shared.push_conditional(&prefix, &prompt);
@@ -216,7 +216,7 @@ fn continuations_see_the_conditions() {
 #[test]
 fn recomputed_blocks_give_the_same_gradients() {
     for config in [of_tokens(), of_lstm()] {
-        let policy = Policy::Whole(model(&config, &Device::flex().autodiff()));
+        let policy = Policy::Whole(model(&config, &device().autodiff()));
         let gradients = |checkpointing: bool| -> Vec<(String, Vec<f64>)> {
             let forward = policy.forward(&batch(&sequences()), &mut Dropout::off(), checkpointing);
             let loss = policy.logits(forward.hidden.clone()).square().mean();
@@ -250,7 +250,7 @@ fn recomputed_blocks_give_the_same_gradients() {
 
 #[test]
 fn stored_names_are_the_published_ones() {
-    let device = Device::flex();
+    let device = device();
     let names = |config: &ModelConfig| -> Vec<String> {
         named_tensors(&Transformer::random(config, 0, &device).unwrap())
             .iter()
@@ -281,7 +281,7 @@ fn stored_names_are_the_published_ones() {
 
 #[test]
 fn a_model_refuses_conditions_that_it_cannot_read() {
-    let device = Device::flex();
+    let device = device();
     let [tokens, lstm] = [of_tokens(), of_lstm()].map(|config| model(&config, &device));
     let plain = model(&config(|_| {}), &device);
     let values = [Some(1.0), None, None];

@@ -1,13 +1,12 @@
 //! Compares every model family with plain f64 loops.
 
-use burn::tensor::Device;
 use grpo_model::{Dropout, LanguageModel, Policy, SentenceEncoder, TokenBatch, Transformer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::configs::{bert, config, gpt2, llama, qwen2, qwen3, rotations, with};
 use crate::oracle::{Oracle, WEIGHTS};
-use crate::support::{assert_close, host, largest, shaken};
+use crate::support::{assert_close, device, host, largest, shaken};
 
 pub(crate) const IDS: [u32; 11] = [3, 18, 0, 7, 7, 11, 2, 16, 5, 9, 1];
 
@@ -15,7 +14,7 @@ pub(crate) const IDS: [u32; 11] = [3, 18, 0, 7, 7, 11, 2, 16, 5, 9, 1];
 #[track_caller]
 fn check(json: &Value, seed: u64) {
     let config = config(json);
-    let model = shaken(&config, seed, &Device::flex());
+    let model = shaken(&config, seed, &device());
     let oracle = Oracle::of(&config, &model);
     let vocabulary = config.description().vocabulary as u32;
     let ids: Vec<u32> = IDS.iter().map(|id| id % vocabulary).collect();
@@ -78,7 +77,7 @@ fn rotary_positions_are_their_definitions() {
 fn rotary_positions_differ() {
     let of = |rope: &Value| {
         let config = config(&with(llama(), json!({"rope_parameters": rope})));
-        logits(&shaken(&config, 1, &Device::flex()), &TokenBatch::from_iter([IDS.as_slice()]))
+        logits(&shaken(&config, 1, &device()), &TokenBatch::from_iter([IDS.as_slice()]))
     };
     let all = rotations().map(|rope| of(&rope));
     for (i, a) in all.iter().enumerate() {
@@ -93,7 +92,7 @@ fn rotary_positions_differ() {
 #[test]
 fn dropout_is_in_its_places() {
     let config = config(&llama());
-    let model = shaken(&config, 1, &Device::flex());
+    let model = shaken(&config, 1, &device());
     let batch = TokenBatch::from_iter([IDS.as_slice()]);
     let dropout = || Dropout::new(7, 3, 0.3);
     let got = host(model.logits(model.hidden(&batch, &mut dropout())));
@@ -105,7 +104,7 @@ fn dropout_is_in_its_places() {
 fn attention_weights_are_those_of_the_definition() {
     for json in [gpt2(), qwen3()] {
         let config = config(&json);
-        let model = shaken(&config, 3, &Device::flex());
+        let model = shaken(&config, 3, &device());
         let ids = &IDS[..7];
         let maps = model.attention_weights(ids, None);
         WEIGHTS.with_borrow_mut(Vec::clear);
@@ -124,7 +123,7 @@ fn attention_weights_are_those_of_the_definition() {
 
 #[test]
 fn a_whole_policy_is_its_model() {
-    let model = shaken(&config(&qwen3()), 1, &Device::flex());
+    let model = shaken(&config(&qwen3()), 1, &device());
     let batch = TokenBatch::from_iter([IDS.as_slice()]);
     let policy = Policy::Whole(model.clone());
     let got = host(policy.logits(policy.hidden(&batch, &mut Dropout::off())));

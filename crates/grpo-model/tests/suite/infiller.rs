@@ -2,7 +2,7 @@
 //! and model files.
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Codec, TextCodec};
 use grpo_infill::Characters;
 use grpo_model::{
@@ -18,7 +18,7 @@ use crate::families::{IDS, logits};
 use crate::gradients::{IntoGradients, check};
 use crate::oracle::Oracle;
 use crate::support::{
-    assert_close, characters, codecs, host, largest, named_tensors, shaken, shakes, weights,
+    assert_close, characters, codecs, device, host, largest, named_tensors, shaken, shakes, weights,
 };
 
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11], &[16, 5, 9, 1]];
@@ -29,7 +29,7 @@ fn critic(model: &Transformer, batch: &TokenBatch) -> Vec<f64> {
 
 fn check_definition(json: &Value, seed: u64) {
     let config = config(json);
-    let model = shaken(&config, seed, &Device::flex());
+    let model = shaken(&config, seed, &device());
     let oracle = Oracle::of(&config, &model);
     let vocabulary = config.description().vocabulary as u32;
     let ids: Vec<u32> = IDS.iter().map(|id| id % vocabulary).collect();
@@ -62,7 +62,7 @@ proptest! {
 /// In a causal model, the first character would not see later ones.
 #[test]
 fn the_first_character_sees_the_last() {
-    let model = shaken(&config(&infiller()), 1, &Device::flex());
+    let model = shaken(&config(&infiller()), 1, &device());
     let of = |ids: &[u32]| logits(&model, &TokenBatch::from_iter([ids]))[..19].to_vec();
     let (one, other) = (of(&[3, 18, 0, 7]), of(&[3, 18, 0, 8]));
     let apart: Vec<f64> = one.iter().zip(&other).map(|(a, b)| a - b).collect();
@@ -72,7 +72,7 @@ fn the_first_character_sees_the_last() {
 /// Equal characters at different positions have different hidden states.
 #[test]
 fn characters_know_their_places() {
-    let model = shaken(&config(&infiller()), 1, &Device::flex());
+    let model = shaken(&config(&infiller()), 1, &device());
     let of = |ids: &[u32]| logits(&model, &TokenBatch::from_iter([ids]));
     let (one, other) = (of(&[3, 18, 0, 7]), of(&[3, 0, 18, 7]));
     let apart: Vec<f64> = one[..19].iter().zip(&other[..19]).map(|(a, b)| a - b).collect();
@@ -84,7 +84,7 @@ fn characters_know_their_places() {
 #[test]
 fn gradients_are_those_of_the_definition() {
     let config = config(&infiller());
-    let policy = Policy::Whole(shaken(&config, 1, &Device::flex().autodiff()));
+    let policy = Policy::Whole(shaken(&config, 1, &device().autodiff()));
     let model = policy.parts().0;
     let batch = TokenBatch::from_iter(ROWS);
     let (tokens, vocabulary) = (batch.tokens(), 19);
@@ -94,7 +94,7 @@ fn gradients_are_those_of_the_definition() {
         let forward: Forward<Policy> = policy.forward(&batch, &mut Dropout::off(), checkpointing);
         let weight = |values: &[f32]| {
             let values = TensorData::new(values.to_vec(), [values.len()]);
-            Tensor::<1>::from_inner(Tensor::from_data(values, &Device::flex()))
+            Tensor::<1>::from_inner(Tensor::from_data(values, &device()))
         };
         let hidden = forward.hidden.clone();
         let logits = policy.logits(hidden.clone()).reshape([tokens * vocabulary]);
@@ -117,7 +117,7 @@ fn gradients_are_those_of_the_definition() {
 #[test]
 fn a_model_without_a_critic_has_none() {
     let json = with(infiller(), json!({"critic": false}));
-    let model = shaken(&config(&json), 1, &Device::flex());
+    let model = shaken(&config(&json), 1, &device());
     let hidden = model.hidden(&TokenBatch::from_iter(ROWS), &mut Dropout::off());
     assert!(model.critic(hidden).is_none());
 }
@@ -125,10 +125,10 @@ fn a_model_without_a_critic_has_none() {
 /// The critic of an adapted base gets no gradient, but still works with autodiff.
 #[test]
 fn an_adapter_leaves_the_critic_alone() {
-    let device = Device::flex().autodiff();
-    let base = shaken(&config(&infiller()), 1, &Device::flex());
+    let with_autodiff = device().autodiff();
+    let base = shaken(&config(&infiller()), 1, &device());
     let lora = LoraConfig { rank: 2, alpha: 2.0, dropout: 0.0, targets: vec![], rslora: false };
-    let adapter = Adapter::random(&lora, &base, 1, &device).unwrap();
+    let adapter = Adapter::random(&lora, &base, 1, &with_autodiff).unwrap();
     let policy = Policy::Adapted(grpo_model::Adapted::new(&base, adapter));
     let batch = TokenBatch::from_iter(ROWS);
     let hidden = policy.hidden(&batch, &mut Dropout::off());
@@ -150,7 +150,7 @@ fn an_adapter_leaves_the_critic_alone() {
 fn layers_that_add_to_the_residual_stream_begin_smaller() {
     let sizes = InfillerConfig { critic: true, ..InfillerConfig::new(70, 64, 8, 4, 64) };
     for config in [ModelConfig::infiller(&sizes), ModelConfig::sequence_scorer(&sizes)] {
-        let model = Transformer::random(&config.unwrap(), 1, &Device::flex()).unwrap();
+        let model = Transformer::random(&config.unwrap(), 1, &device()).unwrap();
         let tensors = named_tensors(&model);
         let deviation = |name: &str| {
             let values: Vec<f64> = tensors[name].iter::<f64>().collect();
@@ -174,7 +174,7 @@ fn layers_that_add_to_the_residual_stream_begin_smaller() {
 #[test]
 fn stored_names_are_those_of_the_family() {
     let config = config(&with(infiller(), json!({"n_layer": 1})));
-    let model = Transformer::random(&config, 0, &Device::flex()).unwrap();
+    let model = Transformer::random(&config, 0, &device()).unwrap();
     let listed: Vec<String> = named_tensors(&model)
         .iter()
         .map(|(name, data)| format!("{name} {:?}", data.shape().to_vec()))
@@ -209,7 +209,7 @@ tok_emb.weight [19, 24]";
 
 #[test]
 fn an_infiller_survives_the_way_out_and_in() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let config = config(&infiller());
     let model = shaken(&config, 3, &device);
     let folder = tempfile::tempdir().unwrap();
@@ -226,12 +226,12 @@ fn an_infiller_survives_the_way_out_and_in() {
 #[test]
 fn a_folder_without_its_characters_is_refused() {
     let config = config(&infiller());
-    let model = shaken(&config, 3, &Device::flex());
+    let model = shaken(&config, 3, &device());
     let folder = tempfile::tempdir().unwrap();
     let codec = Codec::from_text_codec(characters(&config));
     ModelSpec { config, codec }.write(folder.path(), &model, StoredAs::F32).unwrap();
     let refusal =
-        || ModelFolder::load(folder.path(), &codecs(), &Device::flex()).unwrap_err().to_string();
+        || ModelFolder::load(folder.path(), &codecs(), &device()).unwrap_err().to_string();
     let list = folder.path().join("characters.json");
     let fewer = grpo_infill::Characters::from_texts(["abc"]).unwrap();
     std::fs::write(&list, fewer.to_json()).unwrap();

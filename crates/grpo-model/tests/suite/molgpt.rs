@@ -11,7 +11,7 @@ use grpo_model::{
     StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
 };
 
-use crate::support::{assert_close, host, named_tensors, shaken_by};
+use crate::support::{assert_close, device, host, named_tensors, shaken_by};
 
 fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> ModelConfig {
     ModelConfig::molgpt(&MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd)).unwrap()
@@ -129,7 +129,7 @@ impl Oracle {
 
 #[test]
 fn logits_are_those_of_the_definition() {
-    let model = model(&config(11, 9, 3, 16), &Device::flex());
+    let model = model(&config(11, 9, 3, 16), &device());
     let rows: [&[u32]; 2] = [&[0, 3, 10, 7, 3], &[5, 5, 1, 2, 9]];
     let expected: Vec<f64> =
         rows.iter().flat_map(|row| Oracle::of(&model).logits(row, &[], 3, 4)).collect();
@@ -138,7 +138,7 @@ fn logits_are_those_of_the_definition() {
 
 #[test]
 fn the_cache_equals_the_full_pass() {
-    let device = Device::flex();
+    let device = device();
     let model = model(&config(11, 9, 3, 16), &device);
     let rows: [&[u32]; 3] = [&[0, 3, 10, 7, 3, 1], &[5, 5, 1, 2, 9, 0], &[1, 1, 1, 1, 1, 1]];
     let full = logits(&model, &rows);
@@ -165,7 +165,7 @@ fn the_cache_equals_the_full_pass() {
 
 #[test]
 fn later_tokens_change_nothing() {
-    let model = model(&config(11, 9, 2, 16), &Device::flex());
+    let model = model(&config(11, 9, 2, 16), &device());
     let short = logits(&model, &[&[0, 3, 10]]);
     let longer = logits(&model, &[&[0, 3, 10, 6, 6]]);
     assert_close(&longer[..short.len()], &short, 1e-6);
@@ -175,7 +175,7 @@ fn later_tokens_change_nothing() {
 fn parameters_are_counted_as_published() {
     let count = |vocab, block| {
         let config = ModelConfig::molgpt(&MolGptConfig::new(vocab, block, 8, 8, 256)).unwrap();
-        Transformer::random(&config, 0, &Device::flex()).unwrap().num_params()
+        Transformer::random(&config, 0, &device()).unwrap().num_params()
     };
     assert_eq!(count(94, 100), 6_392_832);
     assert_eq!(count(26, 54), 6_346_240);
@@ -183,7 +183,7 @@ fn parameters_are_counted_as_published() {
 
 #[test]
 fn stored_names_and_layouts_are_the_published_ones() {
-    let model = Transformer::random(&config(11, 9, 1, 16), 0, &Device::flex()).unwrap();
+    let model = Transformer::random(&config(11, 9, 1, 16), 0, &device()).unwrap();
     let listed: Vec<String> = named_tensors(&model)
         .iter()
         .map(|(name, data)| format!("{name} {:?}", data.shape().to_vec()))
@@ -216,7 +216,7 @@ type_emb.weight [2, 16]";
 
 #[test]
 fn weights_survive_the_way_out_and_in() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let config = config(11, 9, 2, 16);
     let model = model(&config, &device);
     let folder = tempfile::tempdir().unwrap();
@@ -232,7 +232,7 @@ fn weights_survive_the_way_out_and_in() {
 #[test]
 fn seeds_give_models() {
     let config = config(11, 9, 1, 16);
-    let of = |seed| named_tensors(&Transformer::random(&config, seed, &Device::flex()).unwrap());
+    let of = |seed| named_tensors(&Transformer::random(&config, seed, &device()).unwrap());
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
     let weights: Vec<f64> = of(1)["blocks.0.mlp.0.weight"].iter::<f64>().collect();
@@ -244,7 +244,7 @@ fn seeds_give_models() {
 
 #[test]
 fn a_frozen_model_keeps_its_values_and_is_off_the_tape() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let model = Transformer::random(&config(11, 9, 1, 16), 1, &device).unwrap();
     let frozen = Frozen::snapshot(&model);
     let states = frozen.hidden(&TokenBatch::from_iter([[1, 2].as_slice()]));
@@ -253,7 +253,7 @@ fn a_frozen_model_keeps_its_values_and_is_off_the_tape() {
 
 #[test]
 fn a_file_that_does_not_fit_is_refused_by_name() {
-    let device = Device::flex();
+    let device = device();
     let good = config(11, 9, 1, 16);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
@@ -297,7 +297,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
 
 #[test]
 fn weight_decay_is_for_the_matrices_of_linear_layers() {
-    let model = Transformer::random(&config(11, 9, 2, 16), 0, &Device::flex()).unwrap();
+    let model = Transformer::random(&config(11, 9, 2, 16), 0, &device()).unwrap();
     // Four attention matrices and two MLP matrices per block, and the head.
     assert_eq!(linear_weights(&model).len(), 2 * 6 + 1);
 }

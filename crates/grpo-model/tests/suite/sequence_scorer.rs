@@ -18,7 +18,8 @@ use crate::configs::{bert, config, infiller, molgpt, sequence_scorer, with};
 use crate::gradients::{IntoGradients, check};
 use crate::oracle::Oracle;
 use crate::support::{
-    assert_close, characters, codecs, host, named_tensors, shaken, shakes, weights, write_folder,
+    assert_close, characters, codecs, device, host, named_tensors, shaken, shakes, weights,
+    write_folder,
 };
 
 /// Special tokens in vocabularies of 19 IDs.
@@ -48,7 +49,7 @@ proptest! {
             "rope_theta": theta,
         });
         let json = with(sequence_scorer(), sizes);
-        let scorer = scorer(&json, seed, &Device::flex());
+        let scorer = scorer(&json, seed, &device());
         let text: Vec<u32> = text.iter().map(|id| id % (vocabulary as u32 - 3)).collect();
         let (got, expected) = (scorer.score(&text), oracle(&json, &scorer).score(&text));
         prop_assert!((got - expected).abs() < 1e-5, "{got}, expected {expected}");
@@ -60,7 +61,7 @@ proptest! {
 /// the last `block_size` IDs. CLS was lost, and the score was computed from an arbitrary character.
 #[test]
 fn a_text_that_is_too_long_loses_its_tail_and_not_cls() {
-    let scorer = scorer(&sequence_scorer(), 1, &Device::flex());
+    let scorer = scorer(&sequence_scorer(), 1, &device());
     let oracle = oracle(&sequence_scorer(), &scorer);
     let long: [u32; 12] = [4, 1, 15, 3, 3, 9, 2, 0, 5, 5, 8, 11];
     // The block size is 8 characters. CLS has an additional position.
@@ -80,7 +81,7 @@ fn a_text_that_is_too_long_loses_its_tail_and_not_cls() {
 #[test]
 fn padding_cannot_change_a_score() {
     let json = sequence_scorer();
-    let scorer = scorer(&json, 1, &Device::flex());
+    let scorer = scorer(&json, 1, &device());
     for text in TEXTS {
         let score = scorer.score(text);
         for tail in 1..6 {
@@ -102,7 +103,7 @@ fn padding_cannot_change_a_score() {
 #[test]
 fn mask_pad_and_cls_are_vectors_of_their_own() {
     let json = sequence_scorer();
-    let scorer = scorer(&json, 1, &Device::flex());
+    let scorer = scorer(&json, 1, &device());
     let of = characters(&config(&json));
     assert_eq!([of.mask_id(), of.pad_id(), of.cls_id()], [MASK, PAD, CLS]);
     assert_eq!(scorer.cls_id(), CLS);
@@ -123,12 +124,12 @@ fn with_another_vector(json: &Value, scorer: &SequenceScorer, id: u32) -> Sequen
     table[id as usize * 24..][..24].iter_mut().zip(shakes("other")).for_each(|(x, y)| *x += y);
     let folder = tempfile::tempdir().unwrap();
     write_folder(folder.path(), &config(json), &changed);
-    SequenceScorer::load(folder.path(), &codecs(), &Device::flex()).unwrap().1
+    SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap().1
 }
 
 #[test]
 fn texts_beside_it_are_no_part_of_a_score() {
-    let scorer = scorer(&sequence_scorer(), 1, &Device::flex());
+    let scorer = scorer(&sequence_scorer(), 1, &device());
     let alone: Vec<f64> = TEXTS.iter().map(|text| scorer.score(text)).collect();
     let together = host(scorer.forward(&scorer.batch(&TEXTS, CLS), &mut Dropout::off()));
     assert_close(&together, &alone, 1e-6);
@@ -139,12 +140,12 @@ fn texts_beside_it_are_no_part_of_a_score() {
 #[test]
 fn gradients_are_those_of_the_definition() {
     let config = config(&sequence_scorer());
-    let scorer = scorer(&sequence_scorer(), 1, &Device::flex().autodiff());
+    let scorer = scorer(&sequence_scorer(), 1, &device().autodiff());
     // Large factors compensate for the small slope of the sigmoid.
     let factors: Vec<f32> = shakes("scores").take(TEXTS.len()).map(|w| 10.0 * w).collect();
     let scores = scorer.forward(&scorer.batch(&TEXTS, CLS), &mut Dropout::off());
     let weight = TensorData::new(factors.clone(), [TEXTS.len()]);
-    let weight = Tensor::<1>::from_inner(Tensor::from_data(weight, &Device::flex()));
+    let weight = Tensor::<1>::from_inner(Tensor::from_data(weight, &device()));
     let gradients = (scores * weight).sum().backward();
     let gradients = burn::optim::GradientsParams::from_grads(gradients, scorer.model());
     let model = scorer.model().clone().map(&mut IntoGradients(vec![gradients]));
@@ -157,8 +158,8 @@ fn gradients_are_those_of_the_definition() {
 
 #[test]
 fn a_score_is_off_the_tape_and_the_same_there() {
-    let on_tape = scorer(&sequence_scorer(), 1, &Device::flex().autodiff());
-    let off_tape = scorer(&sequence_scorer(), 1, &Device::flex());
+    let on_tape = scorer(&sequence_scorer(), 1, &device().autodiff());
+    let off_tape = scorer(&sequence_scorer(), 1, &device());
     assert_eq!(on_tape.score(TEXTS[0]).to_bits(), off_tape.score(TEXTS[0]).to_bits());
     let scores = on_tape.forward(&on_tape.batch(&TEXTS, CLS), &mut Dropout::off());
     assert!(scores.is_autodiff());
@@ -168,7 +169,7 @@ fn a_score_is_off_the_tape_and_the_same_there() {
 fn a_head_begins_with_its_first_values() {
     let sizes = InfillerConfig::new(19, 8, 1, 3, 24);
     let config = ModelConfig::sequence_scorer(&sizes).unwrap();
-    let model = Transformer::random(&config, 0, &Device::flex()).unwrap();
+    let model = Transformer::random(&config, 0, &device()).unwrap();
     let listed: Vec<String> = named_tensors(&model)
         .iter()
         .filter(|(name, _)| !name.starts_with("blocks."))
@@ -191,13 +192,13 @@ fn a_head_begins_with_its_first_values() {
 
 #[test]
 fn a_scorer_can_begin_as_an_infiller() {
-    let trunk = shaken(&config(&infiller()), 5, &Device::flex());
+    let trunk = shaken(&config(&infiller()), 5, &device());
     let own = config(&sequence_scorer());
-    for device in [Device::flex(), Device::flex().autodiff()] {
-        let scorer = SequenceScorer::from_trunk(&own, &trunk, 3, &device).unwrap();
-        assert_eq!(scorer.model().device().is_autodiff(), device.is_autodiff());
+    for on in [device(), device().autodiff()] {
+        let scorer = SequenceScorer::from_trunk(&own, &trunk, 3, &on).unwrap();
+        assert_eq!(scorer.model().device().is_autodiff(), on.is_autodiff());
         let (of_trunk, of_scorer) = (named_tensors(&trunk), named_tensors(scorer.model()));
-        let new = named_tensors(&Transformer::random(&own, 3, &Device::flex()).unwrap());
+        let new = named_tensors(&Transformer::random(&own, 3, &device()).unwrap());
         for (name, values) in of_scorer {
             match of_trunk.get(&name) {
                 Some(trunk) => assert_eq!(&values, trunk, "{name}"),
@@ -214,8 +215,8 @@ fn a_scorer_can_begin_as_an_infiller() {
 fn a_scorer_cannot_begin_as_another_kind_of_model() {
     let own = config(&sequence_scorer());
     let refusal = |trunk: Value| {
-        let trunk = Transformer::random(&config(&trunk), 0, &Device::flex()).unwrap();
-        SequenceScorer::from_trunk(&own, &trunk, 0, &Device::flex()).unwrap_err().to_string()
+        let trunk = Transformer::random(&config(&trunk), 0, &device()).unwrap();
+        SequenceScorer::from_trunk(&own, &trunk, 0, &device()).unwrap_err().to_string()
     };
     assert_eq!(
         refusal(with(infiller(), json!({"n_embd": 12}))),
@@ -224,8 +225,8 @@ fn a_scorer_cannot_begin_as_another_kind_of_model() {
     assert!(refusal(molgpt()).contains("learned positions"));
     assert!(refusal(with(infiller(), json!({"rope_theta": 51.0}))).contains("rope_theta 51, but"));
     let other = config(&infiller());
-    let trunk = shaken(&other, 5, &Device::flex());
-    let wrong = SequenceScorer::from_trunk(&other, &trunk, 0, &Device::flex());
+    let trunk = shaken(&other, 5, &device());
+    let wrong = SequenceScorer::from_trunk(&other, &trunk, 0, &device());
     assert_eq!(wrong.unwrap_err().to_string(), "a judge must be a sequence_scorer model");
 }
 
@@ -235,28 +236,27 @@ fn folders_of_other_families_are_no_judges() {
     for (json, family) in [(infiller(), "infiller"), (molgpt(), "molgpt"), (bert(), "bert")] {
         let folder = tempfile::tempdir().unwrap();
         let config = config(&json);
-        write_folder(folder.path(), &config, &weights(&shaken(&config, 1, &Device::flex())));
-        let refusal = SequenceScorer::load(folder.path(), &codecs(), &Device::flex())
-            .unwrap_err()
-            .to_string();
+        write_folder(folder.path(), &config, &weights(&shaken(&config, 1, &device())));
+        let refusal =
+            SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap_err().to_string();
         let expected = format!(
             "{} is not a judge: its model family is {family}; expected sequence_scorer, as written by `grpo train-judge`",
             folder.path().display()
         );
         assert_eq!(refusal, expected);
-        assert!(SequenceScorer::new(shaken(&config, 1, &Device::flex())).is_err());
+        assert!(SequenceScorer::new(shaken(&config, 1, &device())).is_err());
     }
 }
 
 #[test]
 fn a_judge_survives_the_way_out_and_in() {
     let json = sequence_scorer();
-    let scorer = scorer(&json, 1, &Device::flex());
+    let scorer = scorer(&json, 1, &device());
     let folder = tempfile::tempdir().unwrap();
     let config = config(&json);
     let spec = ModelSpec { codec: Codec::from_text_codec(characters(&config)), config };
     spec.write(folder.path(), scorer.model(), StoredAs::F32).unwrap();
-    let (again, judge) = SequenceScorer::load(folder.path(), &codecs(), &Device::flex()).unwrap();
+    let (again, judge) = SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap();
     assert_eq!(again.config, spec.config);
     assert_eq!(again.codec.own::<Characters>(), spec.codec.own::<Characters>());
     assert_eq!(judge.score(TEXTS[0]).to_bits(), scorer.score(TEXTS[0]).to_bits());
@@ -265,5 +265,5 @@ fn a_judge_survives_the_way_out_and_in() {
 #[test]
 #[should_panic(expected = "CLS must be the last id of the scorer's vocabulary")]
 fn cls_is_that_of_the_vocabulary() {
-    scorer(&sequence_scorer(), 1, &Device::flex()).batch(&TEXTS, PAD);
+    scorer(&sequence_scorer(), 1, &device()).batch(&TEXTS, PAD);
 }

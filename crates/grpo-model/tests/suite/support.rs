@@ -6,8 +6,19 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Codec, Codecs, TextCodec};
 use grpo_infill::Characters;
+use grpo_kernels::is_cpu;
 use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
+
+/// Returns the device under test: the CPU, or the device that Burn's environment variable
+/// `BURN_DEVICE` names.
+pub(crate) fn device() -> Device {
+    #[cfg(feature = "flex")]
+    if std::env::var_os("BURN_DEVICE").is_none() {
+        return Device::flex();
+    }
+    Device::default()
+}
 
 /// Shapes and values of tensors by their names on disk.
 pub(crate) type Weights = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -107,6 +118,15 @@ pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
     for (i, (g, e)) in got.iter().zip(expected).enumerate() {
         assert!((g - e).abs() <= tolerance, "element {i}: {g}, expected {e}");
     }
+}
+
+/// Compares bit for bit on the CPU. On a GPU, the order of sums can depend on the other rows.
+#[track_caller]
+pub(crate) fn assert_same(got: &[f64], expected: &[f64], case: &str) {
+    if is_cpu(&device()) {
+        assert_eq!(got, expected, "{case}");
+    }
+    assert_close(got, expected, 2e-6 * largest(expected));
 }
 
 /// Returns the largest absolute value.

@@ -9,7 +9,7 @@ use grpo_model::{
     TokenClassifier, Transformer,
 };
 
-use crate::support::{assert_close, characters, codecs, host, named_tensors, shaken};
+use crate::support::{assert_close, characters, codecs, device, host, named_tensors, shaken};
 
 const ROWS: [&[u32]; 3] = [&[3, 8, 0, 7, 7], &[1], &[6, 5, 9, 1]];
 
@@ -29,7 +29,7 @@ fn labels() -> Vec<Option<u32>> {
 
 #[test]
 fn logits_and_loss_are_those_of_the_definition() {
-    let classifier = classifier(&Device::flex());
+    let classifier = classifier(&device());
     let batch = TokenBatch::from_iter(ROWS);
     let hidden = host(classifier.model().hidden(&batch, &mut Dropout::off()));
     let tensors = named_tensors(classifier.model());
@@ -62,7 +62,7 @@ fn logits_and_loss_are_those_of_the_definition() {
 #[test]
 fn learns_a_rule_of_the_context() {
     let config = ModelConfig::token_classifier(&sizes()).unwrap();
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let mut classifier =
         TokenClassifier::new(Transformer::random(&config, 1, &device).unwrap()).unwrap();
     let texts: Vec<Vec<u32>> =
@@ -94,12 +94,11 @@ fn learns_a_rule_of_the_context() {
 fn is_written_and_read() {
     let folder = tempfile::tempdir().unwrap();
     let config = ModelConfig::token_classifier(&sizes()).unwrap();
-    let model = shaken(&config, 1, &Device::flex());
+    let model = shaken(&config, 1, &device());
     let codec = Codec::from_text_codec(characters(&config));
     let spec = ModelSpec { config: config.clone(), codec };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let (read, classifier) =
-        TokenClassifier::load(folder.path(), &codecs(), &Device::flex()).unwrap();
+    let (read, classifier) = TokenClassifier::load(folder.path(), &codecs(), &device()).unwrap();
     assert_eq!((read.config.json(), classifier.classes()), (config.json(), 3));
     let batch = TokenBatch::from_iter(ROWS);
     let logits = |of: &TokenClassifier| host(of.logits(&batch, &mut Dropout::off()));
@@ -108,7 +107,7 @@ fn is_written_and_read() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let classifier = classifier(&Device::flex());
+    let classifier = classifier(&device());
     let batch = TokenBatch::from_iter(ROWS);
     let refused = |labels: &[Option<u32>]| {
         classifier.cross_entropy(&batch, labels, &mut Dropout::off()).unwrap_err().to_string()
@@ -124,5 +123,5 @@ fn what_does_not_fit_is_refused() {
     let infiller = ModelConfig::infiller(&sizes()).unwrap_err().to_string();
     assert!(infiller.contains("classes is not valid for infiller; remove it"), "{infiller}");
     let infiller = ModelConfig::infiller(&plain).unwrap();
-    assert!(TokenClassifier::new(shaken(&infiller, 1, &Device::flex())).is_err());
+    assert!(TokenClassifier::new(shaken(&infiller, 1, &device())).is_err());
 }

@@ -4,8 +4,8 @@ use super::options::ReadOptions;
 use super::quotes::{QuoteFaults, Quotes};
 use super::record::{LONGEST, MoleculeRecord, filled};
 use crate::conditions::is_condition_column;
-use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use grpo_data::{Bytes, DataError, FileOrigin, Names, cell_separator, too_long};
+use std::io::{self, Read};
 
 /// Names of the SMILES column, in order of preference.
 const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
@@ -36,7 +36,7 @@ impl CsvRows {
         options: &ReadOptions,
         origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
-        let (delimiter, source) = delimited(source, origin)?;
+        let (delimiter, source) = cell_separator(source, LONGEST, origin)?;
         let (source, quote_faults) = Quotes::new(source, delimiter);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
@@ -167,24 +167,6 @@ fn refuse_duplicates(
         same.len(),
         Names(same)
     )))
-}
-
-/// Detects the cell separator in the header line. The returned source starts at the beginning.
-fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataError> {
-    let mut source = BufReader::new(source);
-    let mut head = Vec::new();
-    let mut line_start = 0;
-    while head[line_start..].trim_ascii().is_empty() && head.len() <= LONGEST {
-        line_start = head.len();
-        let mut limited = source.by_ref().take(LONGEST as u64 + 1);
-        let read =
-            limited.read_until(b'\n', &mut head).map_err(|error| origin.io_error(error, 0))?;
-        if read == 0 {
-            break;
-        }
-    }
-    let delimiter = [b',', b';', b'\t'].into_iter().find(|delimiter| head.contains(delimiter));
-    Ok((delimiter.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
 }
 
 /// Returns an error if a quote is invalid.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use grpo_data::regular_file;
-use grpo_kernels::computes_in;
+use grpo_kernels::{Half, computes_in};
 
 use crate::golden::{
     Expected, GoldenAdvantages, GoldenLoss, GoldenModel, read_advantages, read_losses, read_models,
@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> Result<Report, SelftestError> {
     let mut suites = of_advantages(&advantages, &advantages_source);
     suites.extend(of_losses(&losses, &losses_source, device));
     suites.extend(of_scores(device));
-    suites.push(products::suite(device));
+    suites.extend([Half::Bf16, Half::F16].map(|format| products::suite(format, device)));
     for golden in &models {
         suites.push(of_model(golden, device)?);
     }

@@ -1,7 +1,7 @@
-//! Tests products of factors that are rounded to bf16, which GPUs multiply on tensor cores.
+//! Tests products of factors that are rounded to 16 bits, which GPUs multiply on tensor cores.
 
-use burn::tensor::{Device, Tensor, TensorData, bf16};
-use grpo_kernels::{PackedWeight, bf16_linear};
+use burn::tensor::{Device, Tensor, TensorData, bf16, f16};
+use grpo_kernels::{Half, PackedWeight, half_linear};
 
 use crate::report::{Suite, Tolerance};
 use crate::tensors::Precision;
@@ -11,9 +11,16 @@ use crate::tensors::Precision;
 const SHAPES: [[usize; 3]; 6] =
     [[1, 64, 48], [5, 7, 3], [33, 50, 17], [200, 96, 130], [128, 256, 8], [80, 1024, 96]];
 
+/// Magnitude of the upstream gradients. As numbers in f16, all of them would be 0.
+const SMALL: f64 = 1.0 / (1_u64 << 40) as f64;
+
 /// Compares outputs and both gradients with f64 loops.
-pub(super) fn suite(device: &Device) -> Suite {
-    let mut suite = Suite::new("products in bf16", "f64 loops of rounded factors", Precision::F32);
+pub(super) fn suite(format: Half, device: &Device) -> Suite {
+    let name = match format {
+        Half::Bf16 => "products in bf16",
+        Half::F16 => "products in f16",
+    };
+    let mut suite = Suite::new(name, "f64 loops of rounded factors", Precision::F32);
     for (number, [rows, inner, columns]) in SHAPES.into_iter().enumerate() {
         let values = |length: usize, of: u64| numbers(length, 3 * number as u64 + of);
         let (x, w) = (values(rows * inner, 0), values(inner * columns, 1));
@@ -24,10 +31,10 @@ pub(super) fn suite(device: &Device) -> Suite {
         };
         let input = tensor(&x, [rows, inner]).require_grad();
         let weight = tensor(&w, [inner, columns]).require_grad();
-        let output = bf16_linear(input.clone(), weight.clone(), None);
-        let weighted = output.clone() * tensor(&upstream, [rows, columns]);
+        let output = half_linear(input.clone(), weight.clone(), None, format);
+        let weighted = output.clone() * (tensor(&upstream, [rows, columns]) * SMALL);
         let gradients = weighted.sum().backward();
-        let [x, w, upstream] = [x, w, upstream].map(|values| rounded(&values));
+        let [x, w, upstream] = [x, w, upstream].map(|values| rounded(&values, format));
         let shape = [rows, inner, columns];
         let mut compared = suite.case(format!("{shape:?}"));
         let across = |values: &[f64], [rows, columns]: [usize; 2]| -> Vec<f64> {
@@ -35,10 +42,13 @@ pub(super) fn suite(device: &Device) -> Suite {
         };
         let of_x = product(&upstream, &across(&w, [inner, columns]), [rows, columns, inner]);
         let of_w = product(&across(&x, [rows, inner]), &upstream, [inner, rows, columns]);
-        let gradient = |of: &Tensor<2>| of.grad(&gradients).expect("it is tracked").into_data();
+        let gradient = |of: &Tensor<2>| {
+            (of.grad(&gradients).expect("it is tracked") * (1.0 / SMALL)).into_data()
+        };
         let (of_input, of_weight) = (gradient(&input), gradient(&weight));
         let expected = product(&x, &w, shape);
-        let sampled = PackedWeight::bf16(weight.inner()).linear(input.inner(), None).into_data();
+        let sampled =
+            PackedWeight::rounded(weight.inner(), format).linear(input.inner(), None).into_data();
         for (what, got, expected, terms) in [
             ("output", output.into_data(), expected.clone(), inner),
             ("output while sampling", sampled, expected, inner),
@@ -46,7 +56,7 @@ pub(super) fn suite(device: &Device) -> Suite {
             ("gradient of the weight", of_weight, of_w, rows),
         ] {
             // Tensor cores add four or more terms at a time and may cut off the last bit of the sum.
-            // The error of factors that were not rounded, or rounded to f16, is larger.
+            // The error of factors that were not rounded, or to another format, is larger.
             let additions = 4.0 + terms as f64 / 4.0;
             let tolerance = Tolerance::of_largest_or_1(additions * f64::from(f32::EPSILON));
             compared.rows(what, &[got.iter::<f64>().collect()], &[expected], tolerance);
@@ -55,7 +65,7 @@ pub(super) fn suite(device: &Device) -> Suite {
     suite
 }
 
-/// Returns numbers between −1 and 1 that bf16 does not represent.
+/// Returns numbers between −1 and 1 that 16 bits do not represent.
 fn numbers(length: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -66,8 +76,12 @@ fn numbers(length: usize, seed: u64) -> Vec<f32> {
     (0..length).map(|_| next()).collect()
 }
 
-fn rounded(values: &[f32]) -> Vec<f64> {
-    values.iter().map(|&value| f64::from(bf16::from_f32(value).to_f32())).collect()
+fn rounded(values: &[f32], format: Half) -> Vec<f64> {
+    let round = |value: f32| match format {
+        Half::Bf16 => bf16::from_f32(value).to_f32(),
+        Half::F16 => f16::from_f32(value).to_f32(),
+    };
+    values.iter().map(|&value| f64::from(round(value))).collect()
 }
 
 /// Computes `a · b` for `a` of shape `[m, k]` and `b` of shape `[k, n]`.

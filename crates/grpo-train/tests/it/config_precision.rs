@@ -9,14 +9,16 @@ use crate::support::config;
 
 #[test]
 fn weights_that_are_rounded_twice() {
-    let twice = |c: &mut GrpoConfig| {
-        c.train.precision = ProductPrecision::Bf16;
-        c.sampling.weights = WeightPrecision::Q8;
-    };
-    check(
-        twice,
-        "sampling.weights cannot be combined with train.precision = \"bf16\", which already rounds the weights for sampling; remove sampling.weights",
-    );
+    for (precision, name) in [(ProductPrecision::Bf16, "bf16"), (ProductPrecision::F16, "f16")] {
+        let twice = |c: &mut GrpoConfig| {
+            c.train.precision = precision;
+            c.sampling.weights = WeightPrecision::Q8;
+        };
+        let expected = format!(
+            "sampling.weights cannot be combined with train.precision = \"{name}\", which already rounds the weights for sampling; remove sampling.weights"
+        );
+        check(twice, &expected);
+    }
 }
 
 #[test]

@@ -49,11 +49,11 @@ fn prompts(vocabulary: usize) -> Vec<Prompt> {
     LENGTHS.iter().zip(0..).map(of).collect()
 }
 
-/// Takes two steps, the second one with weights that the first one has moved, in both precisions, and
+/// Takes two steps, the second one with weights that the first one has moved, in all precisions, and
 /// with two ways of sampling. One of them is repeated with the activations of the rollout.
 #[track_caller]
 fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
-    for precision in [ProductPrecision::F32, ProductPrecision::Bf16] {
+    for precision in [ProductPrecision::F32, ProductPrecision::Bf16, ProductPrecision::F16] {
         let whole = SamplingConfig { max_new_tokens: 20, ..config().sampling };
         for (sampling, kl) in [(whole, KlEstimator::Exact), (truncated(), KlEstimator::K3)] {
             let mut config = GrpoConfig { sampling, ..exact() };
