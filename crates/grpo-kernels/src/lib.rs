@@ -42,6 +42,7 @@ mod packing;
 pub mod plain;
 mod positions;
 mod rotary;
+mod rounding;
 pub mod simd;
 mod squared_norm;
 pub mod tape;

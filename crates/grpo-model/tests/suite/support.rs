@@ -10,13 +10,9 @@ use grpo_kernels::is_cpu;
 use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
 
-/// Returns the device under test: the CPU, or the device that Burn's environment variable
-/// `BURN_DEVICE` names.
+/// Returns the device under test: the one that Burn's environment variable `BURN_DEVICE` names, or the
+/// CPU in a build without a GPU.
 pub(crate) fn device() -> Device {
-    #[cfg(feature = "flex")]
-    if std::env::var_os("BURN_DEVICE").is_none() {
-        return Device::flex();
-    }
     Device::default()
 }
 
