@@ -17,6 +17,7 @@ use anyhow::Context;
 use comfy_table::{CellAlignment, Row, Table, presets};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use grpo_run::RunFolder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
@@ -112,6 +113,27 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
 /// Writes a line to standard error in one piece, so that `mpirun` inserts nothing before its end.
 fn write_line(line: &str) {
     let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
+}
+
+/// Prints that a configuration is valid, which of the files and folders that it names are missing, and
+/// whether its run exists, unless `force` is set. Missing files may be results of commands that have not
+/// been run yet.
+pub fn say_checked<'a>(
+    configuration: &Path,
+    run: &Path,
+    force: bool,
+    inputs: impl IntoIterator<Item = &'a PathBuf>,
+) {
+    say(format_args!(
+        "{}: configuration is valid (models and data were not read)",
+        configuration.display()
+    ));
+    for missing in inputs.into_iter().filter(|path| !path.exists()) {
+        say(format_args!("note         {} does not exist yet", missing.display()));
+    }
+    if let (Err(taken), false) = (RunFolder::check_unused(run), force) {
+        say(format_args!("note         {taken}"));
+    }
 }
 
 /// Formats whole numbers as they are, others with four decimals.

@@ -30,3 +30,33 @@ pub fn cell_separator(
     let separator = [b',', b';', b'\t'].into_iter().find(|separator| head.contains(separator));
     Ok((separator.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_first_line_decides() {
+        let (origin, _) = FileOrigin::new(Path::new("a.csv"));
+        for (text, expected) in [
+            ("a,b\n1;2\n", b','),
+            ("a;b,c\n", b','),
+            ("a;b\tc\n1,2\n", b';'),
+            ("\n \na\tb\n1,2;3\n", b'\t'),
+            ("a\n1;2\n", b','),
+            ("", b','),
+        ] {
+            let source: Bytes = Box::new(text.as_bytes());
+            let (separator, mut source) = cell_separator(source, 100, &origin).unwrap();
+            assert_eq!(separator, expected, "{text:?}");
+            let mut whole = String::new();
+            source.read_to_string(&mut whole).unwrap();
+            assert_eq!(whole, text);
+        }
+        // A line that is too long is not read to its end.
+        let long: Bytes = Box::new(std::io::repeat(b'a'));
+        assert_eq!(cell_separator(long, 100, &origin).unwrap().0, b',');
+    }
+}

@@ -7,8 +7,10 @@ use burn::tensor::Tensor;
 pub use settings::AdamW;
 
 /// Updates of several parameters, which share launches on a GPU.
+///
+/// On a GPU, the returned tensors have their new values after [`Self::finish`], or after this value is
+/// dropped. They must not be read or copied before.
 #[derive(Debug, Default)]
-#[must_use = "on a GPU, parameters are updated by `finish`"]
 pub struct AdamWUpdates {
     #[cfg(feature = "gpu")]
     on_gpu: crate::gpu::AdamWQueue,
@@ -16,7 +18,7 @@ pub struct AdamWUpdates {
 
 impl AdamWUpdates {
     /// Updates a parameter and returns it with its two moments. Tensors are updated in place unless
-    /// they have other owners. On a GPU, they have their new values after [`Self::finish`].
+    /// they have other owners.
     ///
     /// With the scaled gradient `g`, the update is `m ← β₁ m + (1 − β₁) g`,
     /// `v ← β₂ v + (1 − β₂) g²` and `θ ← (1 − η λ) θ − η · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)`,
@@ -56,10 +58,8 @@ impl AdamWUpdates {
     }
 
     /// Completes the updates.
-    #[cfg_attr(not(feature = "gpu"), expect(unused_mut, reason = "only GPUs have a queue"))]
-    pub fn finish(mut self) {
-        #[cfg(feature = "gpu")]
-        self.on_gpu.launch();
+    pub fn finish(self) {
+        drop(self);
     }
 }
 

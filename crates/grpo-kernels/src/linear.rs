@@ -59,10 +59,10 @@ pub fn known_linear(
 ///
 /// On the CPU, results in bf16 are the same bits on processors with and without AVX512-BF16, whose
 /// instruction multiplies two terms at a time. Subnormal sums are an exception: that instruction flushes
-/// them to 0. f16 is computed in `f32` and is slower than it.
+/// them to 0. Products in f16 are computed in `f32`, and are slower than those of `f32` factors.
 ///
-/// GPUs with tensor cores for the format use them. A weight that is in this format is then multiplied as
-/// it is, elsewhere it is widened first ([`Half::factor`]).
+/// GPUs with tensor cores for the format use them, and multiply a weight that is in this format as it
+/// is. Elsewhere, it is widened first ([`Half::factor`]).
 ///
 /// # Panics
 /// Panics if the shapes do not match.

@@ -44,7 +44,7 @@ pub enum ProductPrecision {
     /// Micikevicius et al. 2018). See [`grpo_kernels::half_linear`].
     Bf16,
     /// Same with IEEE 754 binary16, for GPUs that multiply it faster than bfloat16 or have no
-    /// bfloat16. A weight or an activation from 65,520 on becomes infinite.
+    /// bfloat16. A weight or an activation of 65,520 or more becomes infinite.
     F16,
 }
 
@@ -86,7 +86,7 @@ impl WeightPrecision {
     pub fn check_on(self, device: &Device) -> Result<(), ModelError> {
         match self == Self::Bf16 && !computes_in(device, DType::BF16) {
             true => Err(ModelError::Unfit(
-                "the device does not support weights in bf16; use f32, or q8 to save more memory"
+                "weights cannot be stored in bf16: this device does not have it (see `grpo devices`); use \"f32\", or \"q8\" to save memory"
                     .to_owned(),
             )),
             false => Ok(()),

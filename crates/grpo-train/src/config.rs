@@ -403,6 +403,9 @@ impl GrpoConfig {
         decode: &Decode,
     ) -> Result<Arc<dyn Rollout<M>>, TrainError> {
         let SamplingConfig { max_new_tokens, batch_size, ref stop, .. } = self.sampling;
+        self.sampling.weights.check_on(&policy.device()).map_err(|error| {
+            ConfigFault::from_sentence("sampling.weights", format!("sampling.weights: {error}"))
+        })?;
         let sampling = &self.sampling.settings(&[]);
         let request = RolloutRequest {
             group_size,

@@ -71,11 +71,11 @@ pub enum TrainError {
         /// NaN or an infinity.
         value: f64,
     },
-    /// A value is not finite, and products are in f16.
+    /// A number that the model computed is not finite, and products are in f16.
     #[error(
-        "{0}; products in f16 have no weights and activations from 65,520 on: try precision = \"bf16\" or \"f32\""
+        "{0}. With precision = \"f16\", weights and activations of 65,520 or more overflow: if \"f32\" does not fail, keep it, or use \"bf16\""
     )]
-    NotFiniteInF16(Box<Self>),
+    MaybeOverflow(Box<Self>),
     /// The data cannot be used for training.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
@@ -109,21 +109,25 @@ pub enum TrainError {
 impl TrainError {
     /// Returns whether a step failed because of a value that is not finite.
     pub(crate) fn is_not_finite(&self) -> bool {
+        matches!(self, Self::Advantage(AdvantageError::NotFinite { .. })) || self.is_of_model()
+    }
+
+    /// Returns whether the model computed a number that is not finite.
+    fn is_of_model(&self) -> bool {
         match self {
-            Self::Diverged { .. }
-            | Self::NotFiniteInF16(_)
-            | Self::Rollout(RolloutError::Diverged(_))
-            | Self::Logits(_)
-            | Self::Advantage(AdvantageError::NotFinite { .. }) => true,
+            Self::Diverged { .. } | Self::Rollout(RolloutError::Diverged(_)) | Self::Logits(_) => {
+                true
+            }
             Self::SamplerMismatch { sampler, trainer, .. } => !(sampler - trainer).is_finite(),
             _ => false,
         }
     }
 
-    /// Explains a value that is not finite, given the precision of products.
-    pub(crate) fn with_products_in(self, precision: ProductPrecision) -> Self {
-        match precision == ProductPrecision::F16 && self.is_not_finite() {
-            true => Self::NotFiniteInF16(Box::new(self)),
+    /// Adds to a number that is not finite that it may have been too large, if products are in f16.
+    #[must_use]
+    pub fn with_products_in(self, precision: ProductPrecision) -> Self {
+        match precision == ProductPrecision::F16 && self.is_of_model() {
+            true => Self::MaybeOverflow(Box::new(self)),
             false => self,
         }
     }

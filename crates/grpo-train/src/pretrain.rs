@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 
 use grpo_data::{Augmentation, Codec, Example, Examples};
 use grpo_kernels::awake;
-use grpo_model::{Dropout, LanguageModel};
+use grpo_model::{Dropout, LanguageModel, ProductPrecision};
 use serde::{Deserialize, Serialize};
 
 use self::batch::validation_loss;
@@ -177,8 +177,12 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
     type Measures = PretrainMeasures;
     type Progress = PretrainProgress;
 
+    fn product_precision(&self) -> ProductPrecision {
+        self.config.precision
+    }
+
     fn prepare(&self, model: M) -> M {
-        model.with_product_precision(self.config.precision)
+        model.with_product_precision(self.product_precision())
     }
 
     fn metric_names(&self) -> &'static [&'static str] {
@@ -216,7 +220,6 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         let mut gradients = GradientSum::default();
         let computed = awake(|| {
             cross_entropy(model, &batch, weights, self.config.cut(), dropout, &mut gradients)
-                .map_err(|error| error.with_products_in(self.config.precision))
         })?;
         let diversity = self.diversity.as_ref();
         let diversity = diversity

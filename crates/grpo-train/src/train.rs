@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use grpo_data::{ConfigFault, Prompt};
+use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_ranks::Ranks;
 use grpo_rewards::{Identify, Reward, RewardRunner};
@@ -149,9 +149,6 @@ impl<M: LanguageModel> Grpo<M> {
         let archive = config.archive(identify)?;
         let replay = config.replaying(variation, seed)?;
         let group_size = config.train.group_size;
-        config.sampling.weights.check_on(&policy.device()).map_err(|error| {
-            ConfigFault::from_sentence("sampling.weights", format!("sampling.weights: {error}"))
-        })?;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
         let activations = config.rollout_activations(&policy.device());
         let keeping = activations.clone().and_then(|activations| sampler.keeping(activations));
@@ -423,7 +420,7 @@ impl<M: LanguageModel> Training<M> {
         match Ending::of_triggers(step, &triggers) {
             Some(ending @ Ending::RollBack { .. }) => Ok(ending),
             // Return the original error, because it explains the failure better.
-            _ => Err(error.with_products_in(self.grpo.config.train.precision)),
+            _ => Err(error),
         }
     }
 

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 
-use crate::output::say;
-
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo train configs/molecules/grpo.toml                        train the bundled molecule model
@@ -111,25 +109,5 @@ impl RunArguments {
     pub fn configuration(&self) -> anyhow::Result<&Path> {
         let missing = "missing argument CONFIG (for example configs/molecules/grpo.toml)";
         self.config.as_deref().context(missing)
-    }
-
-    /// Prints that the configuration is valid, which of the files and folders that it names are
-    /// missing, and whether its run exists already. Missing files may be results of commands that have
-    /// not been run yet.
-    pub fn say_checked<'a>(&self, run: &Path, inputs: impl IntoIterator<Item = &'a PathBuf>) {
-        say(format_args!(
-            "{}: configuration is valid (models and data were not read)",
-            self.config.as_deref().unwrap_or(Path::new("")).display()
-        ));
-        for missing in inputs.into_iter().filter(|path| !path.exists()) {
-            say(format_args!("note         {} does not exist yet", missing.display()));
-        }
-        let run = self.run.as_deref().unwrap_or(run);
-        if run.exists() && !self.force {
-            say(format_args!(
-                "note         {} already exists; a new run needs `--run FOLDER`, or `--force` to rename it",
-                run.display()
-            ));
-        }
     }
 }

@@ -23,7 +23,7 @@ use crate::config::Origin;
 use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
-use crate::output::say;
+use crate::output::{say, say_checked};
 use crate::phase::Phase;
 use crate::supervised_run::{self, Request};
 use crate::task::Tasks;
@@ -134,7 +134,8 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     file.data = data.settings()?;
     if arguments.check {
         let PretrainFile { run, start, adapter, .. } = &file;
-        arguments.say_checked(run, start.iter().chain(adapter).chain([&data.keys.file]));
+        let inputs = start.iter().chain(adapter).chain([&data.keys.file]);
+        say_checked(arguments.configuration()?, run, arguments.force, inputs);
         return Ok(());
     }
     let device = device::device()?.autodiff();

@@ -16,7 +16,7 @@ use crate::args::TrainArguments;
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::output::{say, sentence};
+use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
 use crate::ranks::{self, Restored};
 use crate::run_log::{Line, observer_error};
@@ -59,9 +59,11 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         "--verify runs in one process; start it without mpirun (results do not depend on the number of processes)"
     );
     if run.check {
-        let loaded = TrainFile::read(run.configuration()?, &run.set, tasks)?;
+        let configuration = run.configuration()?;
+        let loaded = TrainFile::read(configuration, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
-        run.say_checked(&loaded.value.run, loaded.value.inputs());
+        let folder = run.run.as_ref().unwrap_or(&loaded.value.run);
+        say_checked(configuration, folder, run.force, loaded.value.inputs());
         for setting in loaded.value.grpo().unusual_settings()? {
             say(format_args!("note         unusual: {setting}"));
         }
@@ -123,7 +125,8 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         let Session { training, prompts, file, folder, .. } = &mut *session;
         let per_step = file.train.prompts_per_step;
         let ending = training
-            .run(|step| prompts.of_step(step, per_step).map_err(observer_error), observer)?;
+            .run(|step| prompts.of_step(step, per_step).map_err(observer_error), observer)
+            .map_err(|error| error.with_products_in(file.train.precision))?;
         let Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message } = ending
         else {
             return Ok(ending);

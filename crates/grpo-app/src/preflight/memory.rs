@@ -219,7 +219,11 @@ impl Sampler {
             ProductPrecision::F16 => Some(blocks),
         };
         if let Some(rounded) = rounded.filter(|_| self.samples_here) {
-            return (rounded + head, "it cannot be reduced");
+            let remedy = match self.products {
+                ProductPrecision::F16 if self.packs => "set train.precision = \"bf16\"",
+                _ => "it cannot be reduced",
+            };
+            return (rounded + head, remedy);
         }
         match (self.weights, self.base) {
             (WeightPrecision::F32, WeightPrecision::F32) if self.packs => {

@@ -7,7 +7,7 @@ use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample};
 use grpo_model::{Frozen, Policy};
 use grpo_ranks::Ranks;
 use grpo_rollout::StepKey;
-use grpo_train::{Actions, Grpo};
+use grpo_train::{Actions, Grpo, TrainError};
 
 use crate::generate::decoder;
 use crate::prompts::Prompts;
@@ -64,7 +64,8 @@ impl Trial {
             StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
         let begun = Instant::now();
-        let mut groups = sampler.sample(&frozen, &prompts, key)?;
+        let sampled = sampler.sample(&frozen, &prompts, key).map_err(TrainError::Rollout);
+        let mut groups = sampled.map_err(|error| error.with_products_in(config.train.precision))?;
         let time = begun.elapsed();
         let rewards = grpo.rewards().clone().distributed_over(Ranks::alone());
         rewards.score_groups(&mut groups, None, &*decode)?;

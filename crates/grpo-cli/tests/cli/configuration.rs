@@ -240,9 +240,12 @@ fn a_configuration_can_be_checked_alone() {
         "train.toml: configuration is valid (models and data were not read)\nnote         nowhere does not exist yet\nnote         unusual: optimizer.learning_rate = 0.01 (usual: 0.000001 to 0.0001)\n"
     );
     assert_eq!(place.files(), before);
+    // A run can begin in an empty folder.
     std::fs::create_dir(place.path("base")).unwrap();
     let existing = [&arguments[..], &["--run", "base"]].concat();
-    let note = "note         base already exists; a new run needs `--run FOLDER`, or `--force` to rename it\n";
+    let note = "note         run folder `base` already exists; use another folder with `--run FOLDER`, or add `--force` to rename the old one\n";
+    assert!(!place.succeed(&existing).stdout.contains(note));
+    place.write("base/run.json", "{}");
     assert!(place.succeed(&existing).stdout.contains(note));
     assert!(!place.succeed(&[&existing[..], &["--force"]].concat()).stdout.contains(note));
     place.refuse(

@@ -81,6 +81,7 @@ fn completions_of_prompts_by_an_adapter() {
         ("qwen3", "base_precision=bf16"),
         ("gpt2", "train.updates_per_rollout=2"),
         ("llama", "train.precision=bf16"),
+        ("llama", "train.precision=f16"),
     ] {
         let place = training_texts::place(family);
         let sets = change.split(' ').chain(["save.every=1", "save.keep_last=9"]);

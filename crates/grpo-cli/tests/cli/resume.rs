@@ -373,6 +373,7 @@ fn resumes_from_every_state() {
     cut_and_resume(&molecules, &[&[filter, replay][..], &penalized[..]].concat());
     cut_and_resume(&molecules, &follows);
     cut_and_resume(&molecules, &[replay, "train.precision=bf16"]);
+    cut_and_resume(&molecules, &["train.precision=f16"]);
     cut_and_resume(&molecules, &controllers);
     cut_and_resume(&texts, &[&follows[..], &["reference.from=base"]].concat());
     cut_and_resume(&texts, &["reference.every_epochs=1"]);

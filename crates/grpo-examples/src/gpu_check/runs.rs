@@ -91,7 +91,9 @@ pub(super) struct Example {
 /// In f32, both devices sample the same completions.
 const IN_F32: &[(&str, f64)] = &[("reward", 1e-3), ("entropy", 1e-3), ("grad_norm", 1e-2)];
 /// Rounding to 16 bits turns another order of sums into other tokens in some completions.
-const IN_16_BITS: &[(&str, f64)] = &[("reward", 0.1), ("entropy", 0.02)];
+const IN_BF16: &[(&str, f64)] = &[("reward", 0.1), ("entropy", 0.02)];
+/// f16 rounds to an eighth.
+const IN_F16: &[(&str, f64)] = &[("reward", 0.05), ("entropy", 0.002)];
 
 /// Ten steps from the bundled model, with an adapter.
 const REPLIES: &str = r#"run = "runs/replies"
@@ -204,7 +206,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
             "--set=schedule.warmup_steps=2",
             "--set=eval.samples=32",
         ],
-        compared: IN_16_BITS,
+        compared: IN_BF16,
     },
     Example {
         task: "molecules in f16",
@@ -218,7 +220,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
             "--set=schedule.warmup_steps=2",
             "--set=eval.samples=32",
         ],
-        compared: IN_16_BITS,
+        compared: IN_F16,
     },
     Example {
         task: "replies",

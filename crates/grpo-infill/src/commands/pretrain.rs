@@ -19,7 +19,7 @@ use grpo_app::args::RunArguments;
 use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
-use grpo_app::output::say;
+use grpo_app::output::{say, say_checked};
 use grpo_app::phase::Phase;
 use grpo_app::supervised_run::Request;
 use grpo_app::task::Tasks;
@@ -83,7 +83,8 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "pretrain", |file: &mut MaskedLmFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if arguments.check {
-        arguments.say_checked(&file.run, file.start.iter().chain([&file.data.file]));
+        let inputs = file.start.iter().chain([&file.data.file]);
+        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
         return Ok(());
     }
     let device = device::device()?.autodiff();

@@ -21,7 +21,7 @@ use grpo_app::args::RunArguments;
 use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
-use grpo_app::output::say;
+use grpo_app::output::{say, say_checked};
 use grpo_app::phase::Phase;
 use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
 use grpo_app::task::{CommandGroup, TaskCommand};
@@ -100,7 +100,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "train-judge", |file: &mut JudgeFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if arguments.check {
-        arguments.say_checked(&file.run, [&file.infiller, &file.data.file]);
+        let inputs = [&file.infiller, &file.data.file];
+        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
         return Ok(());
     }
     let device = device::device()?.autodiff();

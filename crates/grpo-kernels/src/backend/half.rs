@@ -61,8 +61,8 @@ fn nearest(x: f32) -> f32 {
     let rounded = match magnitude {
         ..0x3880_0000 => subnormal,
         // Including numbers that would be rounded up to 2¹⁶.
-        ..0x477f_f000 => normal,
-        ..=0x7f80_0000 => f32::INFINITY.to_bits(),
+        0x3880_0000..0x477f_f000 => normal,
+        0x477f_f000..=0x7f80_0000 => f32::INFINITY.to_bits(),
         _ => f32::NAN.to_bits(),
     };
     f32::from_bits(rounded | bits & 0x8000_0000)

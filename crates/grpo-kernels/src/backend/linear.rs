@@ -83,9 +83,23 @@ impl<const N: usize> Operation<Flex, N> for Linear {
         dy: FlexTensor,
         tracked: [bool; N],
     ) -> [Option<FlexTensor>; N] {
-        let of_dy = Upstream::new(dy.clone(), self.factors);
-        let mut of_x = weight.map(|weight| of_dy.times(weight.transpose(0, 1)));
-        let mut of_weight = x.map(|x| of_dy.multiplied(x.transpose(0, 1)));
+        let [scale, unscale] = match self.factors {
+            Some(Half::F16) => scale_of(&dy),
+            _ => [1.0, 1.0],
+        };
+        let factor = |x: FlexTensor, scale: f32| match self.factors {
+            Some(Half::F16) => rounded(x, scale),
+            _ => x,
+        };
+        let product = |a: FlexTensor, b: FlexTensor| match self.factors {
+            None => gemm(&a, &b),
+            Some(Half::Bf16) => bf16_product(a, b, None),
+            Some(Half::F16) => scaled(gemm(&a, &b), unscale),
+        };
+        let of_y = factor(dy.clone(), scale);
+        let mut of_x =
+            weight.map(|weight| product(of_y.clone(), factor(weight, 1.0).transpose(0, 1)));
+        let mut of_weight = x.map(|x| product(factor(x, 1.0).transpose(0, 1), of_y.clone()));
         std::array::from_fn(|input| match input {
             0 => of_x.take(),
             1 => of_weight.take(),
@@ -95,50 +109,6 @@ impl<const N: usize> Operation<Flex, N> for Linear {
                 sum.reshape([1, columns].into())
             }),
         })
-    }
-}
-
-/// The gradient of the output as a factor.
-struct Upstream {
-    dy: FlexTensor,
-    factors: Option<Half>,
-    /// What products have to be multiplied by.
-    unscale: f32,
-}
-
-impl Upstream {
-    fn new(dy: FlexTensor, factors: Option<Half>) -> Self {
-        let [scale, unscale] = match factors {
-            Some(Half::F16) => scale_of(&dy),
-            _ => return Self { dy, factors, unscale: 1.0 },
-        };
-        Self { dy: rounded(dy, scale), factors, unscale }
-    }
-
-    /// Returns `dy · b`.
-    fn times(&self, b: FlexTensor) -> FlexTensor {
-        self.product(b, |b| [self.dy.clone(), b])
-    }
-
-    /// Returns `a · dy`.
-    fn multiplied(&self, a: FlexTensor) -> FlexTensor {
-        self.product(a, |a| [a, self.dy.clone()])
-    }
-
-    fn product(
-        &self,
-        other: FlexTensor,
-        factors: impl FnOnce(FlexTensor) -> [FlexTensor; 2],
-    ) -> FlexTensor {
-        let gemm = |[a, b]: [FlexTensor; 2]| gemm(&a, &b);
-        match self.factors {
-            None => gemm(factors(other)),
-            Some(Half::Bf16) => {
-                let [a, b] = factors(other);
-                bf16_product(a, b, None)
-            }
-            Some(Half::F16) => scaled(gemm(factors(rounded(other, 1.0))), self.unscale),
-        }
     }
 }
 

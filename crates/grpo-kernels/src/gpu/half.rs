@@ -62,7 +62,8 @@ const PER_UNIT: usize = 16;
 
 /// Multiplies by the power of two that brings the largest magnitude to between 2¹⁴ and 2¹⁵, and rounds.
 /// Returns the inverse of that power too, `[1]`. Nothing is read back.
-pub(super) fn round_scaled(x: CubeTensor, format: Half) -> (CubeTensor, CubeTensor) {
+pub(super) fn round_scaled_to_f16(x: CubeTensor) -> (CubeTensor, CubeTensor) {
+    let format = Half::F16;
     let x = into_contiguous(x);
     let count = elements(&x);
     let parts = count.div_ceil(UNITS * PER_UNIT).clamp(1, PARTS);
@@ -89,7 +90,6 @@ pub(super) fn round_scaled(x: CubeTensor, format: Half) -> (CubeTensor, CubeTens
         unscale.clone().into_buffer_arg(),
         count,
         parts,
-        format,
         element(y.dtype),
     );
     (y, unscale)
@@ -146,7 +146,6 @@ fn round_each_scaled<T: Float>(
     unscale: &mut [f32],
     count: usize,
     parts: usize,
-    #[comptime] format: Half,
     #[define(T)] _type: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(comptime!(UNITS));
@@ -166,7 +165,7 @@ fn round_each_scaled<T: Float>(
     let mut at = CUBE_POS * comptime!(UNITS * PER_UNIT) + UNIT_POS as usize;
     let end = (at + comptime!(UNITS * PER_UNIT)).min(count);
     while at < end {
-        y[at] = T::cast_from(nearest(x[at] * scale, format));
+        y[at] = T::cast_from(nearest(x[at] * scale, comptime!(Half::F16)));
         at += UNITS;
     }
 }
@@ -178,7 +177,8 @@ fn scale_each(x: &mut [f32], by: &[f32], count: usize) {
     }
 }
 
-/// Rounds to nearest, ties to even, with integers: drivers may round and flush in other ways.
+/// Rounds to nearest, ties to even, with integers, because drivers may round in other ways. The result can
+/// be converted to 16 bits exactly, but a driver may flush subnormal numbers of f16 then.
 #[cube]
 fn nearest(x: f32, #[comptime] format: Half) -> f32 {
     let bits = u32::reinterpret(x);

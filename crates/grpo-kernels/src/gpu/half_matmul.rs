@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::binary;
-use super::half::{round, round_scaled, scale};
+use super::half::{round, round_scaled_to_f16, scale};
 use super::matmul::{product, transposed};
 use crate::half::Half;
 use crate::tape::Operation;
@@ -45,7 +45,7 @@ impl Operation<Cube, 2> for HalfMatmul {
         match self.0 {
             Half::Bf16 => products(&round(dy, self.0)),
             Half::F16 => {
-                let (dy, unscale) = round_scaled(dy, self.0);
+                let (dy, unscale) = round_scaled_to_f16(dy);
                 products(&dy).map(|product| product.map(|product| scale(product, &unscale)))
             }
         }

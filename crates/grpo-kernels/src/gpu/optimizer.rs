@@ -33,8 +33,8 @@ struct Waiting {
 }
 
 impl AdamWQueue {
-    /// Adds an update. The returned tensors have their new values after [`Self::launch`]. Tensors that
-    /// have other owners are copied.
+    /// Adds an update. The returned tensors have their new values after [`Self::launch`], or after the
+    /// queue is dropped. Tensors that have other owners are copied.
     pub(crate) fn add<const D: usize>(
         &mut self,
         parameter: Tensor<D>,
@@ -56,7 +56,7 @@ impl AdamWQueue {
     }
 
     /// Launches the updates that wait.
-    pub(crate) fn launch(&mut self) {
+    fn launch(&mut self) {
         let Some(first) = self.0.first() else { return };
         let client = first.gradient.client.clone();
         let total = self.0.iter().map(|waiting| elements(&waiting.gradient)).sum();
@@ -82,6 +82,12 @@ impl AdamWQueue {
             )
         });
         adamw::launch(&client, count, dim, updates.collect());
+    }
+}
+
+impl Drop for AdamWQueue {
+    fn drop(&mut self) {
+        self.launch();
     }
 }
 

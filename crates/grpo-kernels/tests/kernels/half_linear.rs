@@ -97,6 +97,31 @@ proptest! {
     }
 }
 
+/// The scale of a gradient has limits, and what is not finite stays so.
+#[test]
+fn gradients_at_the_limits() {
+    let device = device().autodiff();
+    let of = |gradient: f32, format| {
+        let x = tensor(&[1.0; 6], [2, 3], &device).require_grad();
+        let weight = tensor(&[0.5; 12], [3, 4], &device).require_grad();
+        let y = half_matmul(x.clone(), weight.clone(), format);
+        let mut all = vec![0.0; 8];
+        all[5] = f64::from(gradient);
+        let gradients = (y * tensor(&all, [2, 4], &device)).sum().backward();
+        let [x, weight] = [x, weight].map(|x| host(x.grad(&gradients).unwrap()));
+        [x[3], weight[1]]
+    };
+    for format in FORMATS {
+        assert_eq!(of(0.0, format), [0.0, 0.0]);
+        for power in [-120, -100, 100, 120, 127] {
+            let gradient = 2_f64.powi(power);
+            assert_eq!(of(gradient as f32, format), [0.5 * gradient, gradient], "2^{power}");
+        }
+        assert!(of(f32::INFINITY, format).iter().all(|x| *x == f64::INFINITY));
+        assert!(of(f32::NAN, format).iter().all(|x| x.is_nan()));
+    }
+}
+
 /// Subnormal numbers of f16 are kept, and too large ones become infinite.
 #[test]
 fn the_range_of_f16() {
@@ -210,6 +235,10 @@ fn nothing_to_multiply() {
         for format in FORMATS {
             let product = half_matmul(a.clone(), b.clone(), format);
             assert_eq!(product.dims(), [m, n]);
+            let [a, b] = [&a, &b].map(|x| Tensor::from_inner(x.clone()).require_grad());
+            let gradients = half_matmul(a.clone(), b.clone(), format).sum().backward();
+            assert!(a.grad(&gradients).is_some_and(|of_a| of_a.dims() == [m, k]));
+            assert!(b.grad(&gradients).is_some_and(|of_b| of_b.dims() == [k, n]));
             assert!(host(product).iter().all(|&value| value == 0.0));
         }
     }

@@ -51,7 +51,7 @@ impl LanguageModel for Transformer {
         self
     }
 
-    /// Packs weights for products in bf16, which would otherwise be packed for each token. On a GPU,
+    /// Packs weights for products in 16 bits, which would otherwise be packed for each token. On a GPU,
     /// packs all weights of the blocks, which copies none in f32: only packed ones share launches.
     fn for_sampling(mut self) -> Self {
         let on_gpu = !is_cpu(&LanguageModel::device(&self));

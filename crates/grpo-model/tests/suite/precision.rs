@@ -4,6 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor, bf16};
 use grpo_data::Codecs;
+use grpo_kernels::computes_in;
 use grpo_model::{
     Adapter, Dropout, Frozen, KvCache, LanguageModel, ModelFolder, Policy, Prepared,
     ProductPrecision, TokenBatch, Transformer, WeightPrecision, linear_weights,
@@ -13,7 +14,9 @@ use serde_json::json;
 use crate::adapters::{adapted, lora, shaken_adapter};
 use crate::configs::{config, gpt2, llama, with};
 use crate::families::{IDS, logits};
-use crate::support::{device, host, largest, named_tensors, shaken, weights, write_model};
+use crate::support::{
+    assert_same, device, host, largest, named_tensors, shaken, weights, write_model,
+};
 
 /// A model whose matrices have rows of 32, 16, 64 and 40 (five blocks of 8).
 fn wide() -> serde_json::Value {
@@ -57,6 +60,23 @@ fn kinds(model: &Transformer) -> Vec<(String, DType)> {
 
 fn is_block_matrix(path: &str) -> bool {
     path.starts_with("blocks.") && path.ends_with(".weight") && !path.contains("norm")
+}
+
+#[test]
+fn a_format_that_the_device_does_not_have_is_refused() {
+    match WeightPrecision::Bf16.check_on(&device()) {
+        Ok(()) => assert!(computes_in(&device(), DType::BF16)),
+        Err(error) => {
+            assert!(!computes_in(&device(), DType::BF16));
+            assert_eq!(
+                error.to_string(),
+                "weights cannot be stored in bf16: this device does not have it (see `grpo devices`); use \"f32\", or \"q8\" to save memory"
+            );
+        }
+    }
+    for precision in [WeightPrecision::F32, WeightPrecision::Q8, WeightPrecision::Q4] {
+        precision.check_on(&device()).unwrap();
+    }
 }
 
 #[test]
@@ -135,8 +155,8 @@ fn four_bits_take_half_of_eight() {
 /// otherwise.
 #[test]
 fn logits_are_near_those_of_f32() {
-    for precision in narrow().filter(|precision| *precision == WeightPrecision::Bf16) {
-        let bf16 = error(precision);
+    if WeightPrecision::Bf16.check_on(&device()).is_ok() {
+        let bf16 = error(WeightPrecision::Bf16);
         assert!((0.003..0.012).contains(&bf16), "{bf16}");
     }
     let [q8, q4] = [WeightPrecision::Q8, WeightPrecision::Q4].map(error);
@@ -145,7 +165,7 @@ fn logits_are_near_those_of_f32() {
     assert!((10.0..30.0).contains(&(q4 / q8)), "{q4} and {q8}");
 }
 
-/// Products in bf16 have errors of the same size, those in f16 of an eighth. They do not change the
+/// Products in bf16 have errors of the same size, those in f16 an eighth of it. They do not change the
 /// weights.
 #[test]
 fn products_in_16_bits_are_near_those_in_f32() {
@@ -190,7 +210,7 @@ fn sequences_are_independent_with_products_in_16_bits() {
         let together = extended(&frozen, &rows);
         assert_ne!(together, extended(&exact, &rows));
         for (ids, together) in rows.iter().zip(&together) {
-            assert_eq!(extended(&frozen, &[ids])[0], *together);
+            assert_same(&extended(&frozen, &[ids])[0], together, "in 16 bits");
         }
         let (packed, unpacked) = prepared(&frozen);
         assert_eq!(packed, unpacked);
@@ -230,9 +250,8 @@ fn a_rounded_snapshot_computes_what_a_model_held_so_computes() {
         let got = extended(&snapshot, &rows);
         assert_eq!(got, extended(&Frozen::snapshot(&held(&wide(), precision)), &rows));
         assert_ne!(got, exact, "{precision}");
-        // Bit for bit the same as for each sequence on its own.
         for (ids, together) in rows.iter().zip(&got) {
-            assert_eq!(extended(&snapshot, &[ids])[0], *together, "{precision}");
+            assert_same(&extended(&snapshot, &[ids])[0], together, &precision.to_string());
         }
         // Adapters are not rounded, and a base that is already rounded stays the same.
         let new = shaken_adapter(&plain, 0.0, &device());
@@ -252,8 +271,8 @@ fn a_rounded_snapshot_computes_what_a_model_held_so_computes() {
 fn held_numbers_are_the_nearest_ones() {
     let plain = weights(&held(&wide(), WeightPrecision::F32));
     let is_matrix = |name: &str| name.starts_with("model.layers.") && name.contains("_proj");
-    for precision in narrow().filter(|precision| *precision == WeightPrecision::Bf16) {
-        let halves = weights(&held(&wide(), precision));
+    if WeightPrecision::Bf16.check_on(&device()).is_ok() {
+        let halves = weights(&held(&wide(), WeightPrecision::Bf16));
         for (name, (_, values)) in &plain {
             let expected: Vec<f32> = match is_matrix(name) {
                 true => values.iter().map(|&value| bf16::from_f32(value).to_f32()).collect(),

@@ -56,7 +56,7 @@ pub(super) fn suite(format: Half, device: &Device) -> Suite {
             ("gradient of the weight", of_weight, of_w, rows),
         ] {
             // Tensor cores add four or more terms at a time and may cut off the last bit of the sum.
-            // The error of factors that were not rounded, or to another format, is larger.
+            // The error of factors that were not rounded, or were rounded to another format, is larger.
             let additions = 4.0 + terms as f64 / 4.0;
             let tolerance = Tolerance::of_largest_or_1(additions * f64::from(f32::EPSILON));
             compared.rows(what, &[got.iter::<f64>().collect()], &[expected], tolerance);

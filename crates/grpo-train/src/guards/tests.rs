@@ -163,6 +163,8 @@ fn what_is_not_finite() {
             "step 3: the step failed: {diverged}, 2 steps in a row: a non-finite value gives no useful training signal"
         )
     );
+    let logits = TrainError::Logits(grpo_logprob::NotFinite);
+    assert_eq!(guards.failed(4, &logits).len(), 1);
     let other = TrainError::Interrupted;
     assert_eq!(guards.failed(4, &other), []);
     let mut none = Guards::new(&[guard("kl", GuardAction::Stop)]);

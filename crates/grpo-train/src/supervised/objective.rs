@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use grpo_model::Dropout;
+use grpo_model::{Dropout, ProductPrecision};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -25,6 +25,11 @@ pub trait Objective {
     /// Returns the metrics that guards can watch: names in [`StepGradients::parts`] and
     /// [`Self::Measures`], except for times.
     fn metric_names(&self) -> &'static [&'static str];
+
+    /// Returns the precision of products that [`Self::prepare`] sets.
+    fn product_precision(&self) -> ProductPrecision {
+        ProductPrecision::F32
+    }
 
     /// Changes how a model computes before it is trained, but not its weights.
     fn prepare(&self, model: Self::Model) -> Self::Model {

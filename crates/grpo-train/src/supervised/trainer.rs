@@ -238,7 +238,8 @@ impl<O: Objective> SupervisedTrainer<O> {
             if self.interrupt.load(Ordering::Relaxed) {
                 return Ok(SupervisedEnding::Interrupted);
             }
-            self.advance(observer)?;
+            let precision = self.objective.product_precision();
+            self.advance(observer).map_err(|error| error.with_products_in(precision))?;
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use grpo_data::{Augmentation, Examples};
+use grpo_model::ProductPrecision;
 use grpo_molecules::MoleculeRecord;
 use grpo_molecules::{Corpus, CorpusOptions, Vocabulary};
 use grpo_train::{
@@ -140,6 +141,26 @@ fn numbers_that_are_not_finite_end_the_training() {
         error.to_string().ends_with("; lower the learning rate, or check the data and the rewards")
     );
     assert_eq!(recorder, Recorder::default());
+}
+
+/// Weights that f32 has, but not f16.
+#[test]
+fn numbers_that_are_too_large_for_f16_end_the_training() {
+    let (vocabulary, corpus) = corpus();
+    let run = |precision| {
+        let config = PretrainConfig { precision, epochs: 1, ..CONFIG() };
+        let model = model(vocabulary.len(), 1e7);
+        let mut trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1).unwrap();
+        trainer.run(&mut Recorder::default())
+    };
+    for precision in [ProductPrecision::F32, ProductPrecision::Bf16] {
+        run(precision).unwrap();
+    }
+    let error = run(ProductPrecision::F16).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "training diverged: the loss became NaN; lower the learning rate, or check the data and the rewards. With precision = \"f16\", weights and activations of 65,520 or more overflow: if \"f32\" does not fail, keep it, or use \"bf16\""
+    );
 }
 
 #[test]
