@@ -211,19 +211,15 @@ impl Sampler {
             HeadKind::Own | HeadKind::Tied if self.packs => table,
             _ => 0.0,
         };
-        let rounded = match self.products {
-            ProductPrecision::F32 => None,
-            ProductPrecision::Bf16 => Some(blocks / 2.0),
+        match self.products {
+            _ if !self.samples_here => {}
+            ProductPrecision::F32 => {}
+            ProductPrecision::Bf16 => return (blocks / 2.0 + head, "it cannot be reduced"),
             // In f32, once as they are and once packed.
-            ProductPrecision::F16 if self.packs => Some(2.0 * blocks),
-            ProductPrecision::F16 => Some(blocks),
-        };
-        if let Some(rounded) = rounded.filter(|_| self.samples_here) {
-            let remedy = match self.products {
-                ProductPrecision::F16 if self.packs => "set train.precision = \"bf16\"",
-                _ => "it cannot be reduced",
-            };
-            return (rounded + head, remedy);
+            ProductPrecision::F16 if self.packs => {
+                return (2.0 * blocks + head, "set train.precision = \"bf16\"");
+            }
+            ProductPrecision::F16 => return (blocks + head, "it cannot be reduced"),
         }
         match (self.weights, self.base) {
             (WeightPrecision::F32, WeightPrecision::F32) if self.packs => {

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::binary;
 use super::half::{round, round_scaled_to_f16, scale};
-use super::matmul::{product, transposed};
+use super::matmul::{gradients, product};
 use crate::half::Half;
 use crate::tape::Operation;
 
@@ -35,18 +35,15 @@ impl Operation<Cube, 2> for HalfMatmul {
 
     fn backward(
         self,
-        [a, b]: Self::Saved,
+        factors: Self::Saved,
         dy: CubeTensor,
         _: [bool; 2],
     ) -> [Option<CubeTensor>; 2] {
-        let products = |dy: &CubeTensor| {
-            [b.map(|b| product(dy, &transposed(b))), a.map(|a| product(&transposed(a), dy))]
-        };
         match self.0 {
-            Half::Bf16 => products(&round(dy, self.0)),
+            Half::Bf16 => gradients(factors, &round(dy, self.0)),
             Half::F16 => {
                 let (dy, unscale) = round_scaled_to_f16(dy);
-                products(&dy).map(|product| product.map(|product| scale(product, &unscale)))
+                gradients(factors, &dy).map(|of| of.map(|gradient| scale(gradient, &unscale)))
             }
         }
     }

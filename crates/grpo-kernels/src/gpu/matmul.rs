@@ -38,12 +38,20 @@ impl Operation<Cube, 2> for Matmul {
 
     fn backward(
         self,
-        [a, b]: Self::Saved,
+        factors: Self::Saved,
         dy: CubeTensor,
         _: [bool; 2],
     ) -> [Option<CubeTensor>; 2] {
-        [b.map(|b| product(&dy, &transposed(b))), a.map(|a| product(&transposed(a), &dy))]
+        gradients(factors, &dy)
     }
+}
+
+/// Returns the gradients of the factors of `a · b`, each of which needs the other factor.
+pub(super) fn gradients(
+    [a, b]: [Option<CubeTensor>; 2],
+    dy: &CubeTensor,
+) -> [Option<CubeTensor>; 2] {
+    [b.map(|b| product(dy, &transposed(b))), a.map(|a| product(&transposed(a), dy))]
 }
 
 /// Returns a view with the last two dimensions swapped.
