@@ -59,6 +59,30 @@ pub fn likely_on_gpu(
     None
 }
 
+/// Applies a repetition penalty to logits on a GPU: those of the ids that a row has seen are divided
+/// by `penalty` if positive and multiplied by it otherwise, once, no matter how often an id occurs.
+///
+/// The result is `None` if the logits are not `f32` on a GPU.
+///
+/// # Shapes
+/// - logits, result: `[n, vocabulary]`, without autodiff
+/// - seen: length `n`
+///
+/// # Panics
+/// Panics if the number of rows differs, or if an id is outside the vocabulary.
+pub fn penalised_on_gpu(logits: &Tensor<2>, seen: &[&[u32]], penalty: f32) -> Option<Tensor<2>> {
+    let [rows, vocabulary] = logits.dims();
+    assert_eq!(seen.len(), rows, "expected one set of seen ids per row of logits");
+    let outside = seen.iter().flat_map(|ids| ids.iter()).find(|&&id| id as usize >= vocabulary);
+    assert_eq!(outside, None, "expected seen ids below {vocabulary}");
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(logits) {
+        return Some(crate::gpu::penalised(logits.clone(), seen, penalty));
+    }
+    let _ = penalty;
+    None
+}
+
 #[cfg(feature = "gpu")]
 fn can_search(logits: &Tensor<2>, forbidden: &[u32]) -> bool {
     crate::gpu::is_fusable(logits)

@@ -69,7 +69,7 @@ pub use attention_softmax::attention_softmax;
 pub use awake::{awake, beside, let_threads_sleep};
 pub use batch_invariant::{PackedWeight, batch_invariant_linear};
 pub use candidates::{Likely, Truncation};
-pub use draw::{draw_on_gpu, likely_on_gpu};
+pub use draw::{draw_on_gpu, likely_on_gpu, penalised_on_gpu};
 pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]

@@ -3,7 +3,7 @@
 use crate::SamplingDistribution;
 use burn::tensor::Tensor;
 use grpo_data::TokenSet;
-use grpo_kernels::{Likely, Truncation, draw_on_gpu, likely_on_gpu};
+use grpo_kernels::{Likely, Truncation, draw_on_gpu, likely_on_gpu, penalised_on_gpu};
 use rayon::prelude::*;
 
 #[cfg(feature = "flex")]
@@ -119,9 +119,9 @@ fn draw_of(
 
 /// Calls [`draw`] for each row. On the CPU, logits are read in place.
 ///
-/// On a GPU, and without a repetition penalty, a kernel computes the same in f32 if all ids are
-/// kept. If the distribution is truncated, a kernel finds the most probable ids, which are copied to
-/// the host. Otherwise, all logits are copied.
+/// On a GPU, a kernel computes the same in f32 if all ids are kept. If the distribution is truncated,
+/// a kernel finds the most probable ids, which are copied to the host. Where neither is possible,
+/// all logits are copied, see [`draw_on_gpu`] and [`likely_on_gpu`].
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`
@@ -149,14 +149,8 @@ pub fn draw_rows(
     if rows == 0 {
         return Ok(Vec::new());
     }
-    if distribution.repetition_penalty().is_none() {
-        let on_gpu = match distribution.is_truncated() {
-            true => truncated_on_gpu(&logits, distribution, uniforms),
-            false => whole_on_gpu(&logits, distribution, uniforms),
-        };
-        if let Some(draws) = on_gpu {
-            return draws;
-        }
+    if let Some(draws) = draw_rows_on_gpu(&logits, seen, distribution, uniforms) {
+        return draws;
     }
     grpo_kernels::on_host(logits, |logits| {
         logits
@@ -165,6 +159,24 @@ pub fn draw_rows(
             .map(|(logits, (seen, &uniform))| draw(logits, seen, distribution, uniform))
             .collect()
     })
+}
+
+/// Same as [`draw_rows`], or `None` where the host has to draw.
+fn draw_rows_on_gpu(
+    logits: &Tensor<2>,
+    seen: &[&[u32]],
+    distribution: &SamplingDistribution,
+    uniforms: &[f64],
+) -> Option<Result<Vec<Draw>, NotFinite>> {
+    // No id is penalised after this, because none is passed on as seen.
+    let logits = match distribution.repetition_penalty() {
+        Some(penalty) => penalised_on_gpu(logits, seen, penalty)?,
+        None => logits.clone(),
+    };
+    match distribution.is_truncated() {
+        true => truncated_on_gpu(&logits, distribution, uniforms),
+        false => whole_on_gpu(&logits, distribution, uniforms),
+    }
 }
 
 /// Draws from distributions that keep all ids.

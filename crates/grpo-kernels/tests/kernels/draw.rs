@@ -1,6 +1,6 @@
 //! Draws from softmax distributions on a GPU. On the CPU, there is nothing to test.
 
-use grpo_kernels::{Truncation, draw_on_gpu, is_cpu, likely_on_gpu};
+use grpo_kernels::{Truncation, draw_on_gpu, is_cpu, likely_on_gpu, penalised_on_gpu};
 
 use crate::support::{device, tensor, values};
 
@@ -53,6 +53,39 @@ fn distributions_that_are_not_finite() {
     let input = tensor(&[f64::NEG_INFINITY, 1.0], [1, 2], &device());
     if let Some(drawn) = draw_on_gpu(&input, &[0.0], 1.0, &[]) {
         assert_eq!(drawn, [Some((1, 0.0))]);
+    }
+}
+
+/// Rows without a seen id, with ids that occur twice, and with all ids. What is penalised twice, or in
+/// another row, differs.
+#[test]
+fn seen_ids_are_penalised_once() {
+    for (vocabulary, penalty) in [(1, 2.0), (5, 0.5), (128, 1.3), (1000, 1.3)] {
+        let (rows, last) = (4, vocabulary as u32 - 1);
+        let logits: Vec<f32> =
+            values(rows * vocabulary, 31).iter().map(|&x| 3.0 * x as f32).collect();
+        let wide: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
+        let input = tensor(&wide, [rows, vocabulary], &device());
+        let all: Vec<u32> = (0..=last).collect();
+        let seen: [&[u32]; 4] = [&[last, 0, last], &[], &all, &[last / 2]];
+        let Some(penalised) = penalised_on_gpu(&input, &seen, penalty) else {
+            assert!(is_cpu(&device()), "the logits are on a GPU");
+            return;
+        };
+        let penalised: Vec<f32> = penalised.into_data().iter().collect();
+        for (at, (&logit, found)) in logits.iter().zip(penalised).enumerate() {
+            let (row, id) = (at / vocabulary, (at % vocabulary) as u32);
+            let expected = match seen[row].contains(&id) {
+                true if logit > 0.0 => f64::from(logit) / f64::from(penalty),
+                true => f64::from(logit) * f64::from(penalty),
+                false => f64::from(logit),
+            };
+            let difference = (f64::from(found) - expected).abs();
+            assert!(difference <= 2e-7 * expected.abs(), "{id} of row {row}: {found}, {expected}");
+        }
+        // The input is left as it was.
+        let after: Vec<f32> = input.into_data().iter().collect();
+        assert_eq!(after, logits);
     }
 }
 

@@ -1,9 +1,12 @@
 //! Compares sampling with independent loops that follow the definition of the distribution.
 
+use burn::tensor::{Tensor, TensorData};
 use grpo_data::TokenSet;
 use grpo_logprob::SamplingSettings;
-use grpo_logprob::{Draw, NotFinite, draw};
+use grpo_logprob::{Draw, NotFinite, draw, draw_rows};
 use proptest::prelude::*;
+
+use crate::device;
 
 /// Returns the probability of each id according to the definition. Returns `None` if a threshold is
 /// met up to rounding, in which case both results are acceptable.
@@ -213,6 +216,42 @@ fn what_has_no_probability_is_never_kept() {
         let drawn = drawn(&logits, &[0, 2], &settings, 0.0);
         assert_eq!(drawn.id, 1);
         assert_eq!(drawn.kept, Some(set(&[1, 3], 4)), "for {settings:?}");
+    }
+}
+
+/// Rows on the device are drawn as on the host, up to rounding, with vocabularies that a GPU draws from
+/// itself, searches for candidates, and leaves to the host.
+#[test]
+fn rows_on_a_device() {
+    let plain = SamplingSettings { repetition_penalty: Some(1.5), ..cold() };
+    for settings in [
+        cold(),
+        plain.clone(),
+        SamplingSettings { top_k: Some(20), ..plain.clone() },
+        SamplingSettings { top_p: Some(0.9), ..plain.clone() },
+        SamplingSettings { min_p: Some(0.1), ..plain.clone() },
+        SamplingSettings { forbidden: (0..17).collect(), ..plain },
+    ] {
+        for vocabulary in [50, 3000] {
+            let rows = 6;
+            let number = |i: usize| ((i * 7919) % 20_011) as f32 / 2001.0 - 5.0;
+            let logits: Vec<f32> = (0..rows * vocabulary).map(number).collect();
+            let mut order: Vec<u32> = (0..vocabulary as u32).collect();
+            // Probable ids, of which a penalty changes the order.
+            order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+            let seen: Vec<&[u32]> = (0..rows).map(|row| &order[row..3 * row]).collect();
+            let uniforms: Vec<f64> = (0..rows).map(|row| row as f64 / 6.0 + 0.05).collect();
+            let distribution = settings.clone().checked(vocabulary).unwrap();
+            let data = TensorData::new(logits.clone(), [rows, vocabulary]);
+            let input = Tensor::<2>::from_data(data, &device());
+            let drawn = draw_rows(input, &seen, &distribution, &uniforms).unwrap();
+            for (row, drawn) in drawn.into_iter().enumerate() {
+                let logits = &logits[row * vocabulary..][..vocabulary];
+                let expected = draw(logits, seen[row], &distribution, uniforms[row]).unwrap();
+                assert_eq!((drawn.id, &drawn.kept), (expected.id, &expected.kept), "{settings:?}");
+                assert!((drawn.logprob - expected.logprob).abs() < 5e-6, "{settings:?}");
+            }
+        }
     }
 }
 
