@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::REVISION;
 #[cfg(feature = "mpi")]
 use crate::dashboard::terminal;
+use crate::device;
 use crate::output::{remove_incomplete, say_error, set_quiet};
 
 /// Delay before a rank other than the first prints an error. If the first one has the same error, e.g.
@@ -93,6 +94,8 @@ pub(crate) struct Inputs {
     weights: String,
     /// Version and git revision of the program.
     version: String,
+    /// Backend of the device, e.g. `cuda`.
+    backend: String,
 }
 
 impl Inputs {
@@ -102,7 +105,8 @@ impl Inputs {
         let weights = String::from(weights_digest(policy));
         let revision = REVISION.get().unwrap_or(&"unknown revision");
         let version = format!("{} {revision}", env!("CARGO_PKG_VERSION"));
-        Self { config, files: files.collect(), weights, version }
+        let backend = device::name().backend.name().to_owned();
+        Self { config, files: files.collect(), weights, version, backend }
     }
 
     /// Checks that all ranks have the same inputs.
@@ -125,6 +129,10 @@ impl Inputs {
     fn difference(&self, other: &Self) -> Option<String> {
         if self.version != other.version {
             return Some(format!("a different version of grpo ({})", other.version));
+        }
+        if self.backend != other.backend {
+            let (own, other) = (&self.backend, &other.backend);
+            return Some(format!("a different kind of device ({other} instead of {own})"));
         }
         if self.config != other.config {
             let own = keys(&self.config);
@@ -219,6 +227,7 @@ mod tests {
             files: vec![("a.smi".to_owned(), 3, sha.to_owned())],
             weights: "w".to_owned(),
             version: "1".to_owned(),
+            backend: "cuda".to_owned(),
         };
         let same = inputs("seed = 1\nrun = \"r\"", "aa");
         assert_eq!(same.difference(&inputs("seed = 1\nrun = \"r\"", "aa")), None);
@@ -231,6 +240,9 @@ mod tests {
         let table = |rate: &str| inputs(&format!("[optimizer]\nlearning_rate = {rate}"), "aa");
         let other = table("1e-3").difference(&table("2e-3")).unwrap();
         assert_eq!(other, "a different configuration (`optimizer.learning_rate = 2e-3`)");
+        let on_cpu = Inputs { backend: "cpu".to_owned(), ..inputs("seed = 1\nrun = \"r\"", "aa") };
+        let other = same.difference(&on_cpu).unwrap();
+        assert_eq!(other, "a different kind of device (cpu instead of cuda)");
         let missing = same.difference(&inputs("seed = 1", "aa")).unwrap();
         assert_eq!(missing, "a different configuration (`a key is missing`)");
     }

@@ -248,9 +248,14 @@ fn refuse_short_limit(file: &TrainFile, ranks: &Ranks) -> anyhow::Result<()> {
     // Evaluations have the same time per completion as steps, but not less in all.
     let share = (f64::from(file.eval.samples) / of_step).max(1.0);
     let (limit, of_rewards) = (limit.as_secs_f64(), file.train.reward_time_limit * share);
+    let what = match share > 1.0 {
+        true => "the rewards of an evaluation",
+        false => "the rewards of a step",
+    };
     anyhow::ensure!(
         limit > of_rewards,
-        "--rank-time-limit {limit} is shorter than the time that rewards may take ({of_rewards} s, from train.reward_time_limit); raise it, or lower train.reward_time_limit"
+        "--rank-time-limit {limit} is shorter than the {} s that {what} may take (from train.reward_time_limit and eval.samples); raise it, or lower these settings",
+        of_rewards.ceil()
     );
     Ok(())
 }

@@ -87,7 +87,7 @@ pub enum TrainError {
     Logits(#[from] grpo_logprob::NotFinite),
     /// The ranks have different policies.
     #[error(
-        "rank {rank} has different weights from rank 0 at the beginning of step {step}; its processor rounds differently, or it runs another program: use machines of the same type and the same program"
+        "rank {rank} has different weights from rank 0 at the beginning of step {step}; its processor or GPU rounds differently, or it runs another program: use machines of the same type and the same program"
     )]
     OtherWeights {
         /// Number of the rank.

@@ -47,6 +47,8 @@ mod with_mpi {
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+            // The same for version 5 and later.
+            ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
         ]);
         command.current_dir(place.path("")).stdin(Stdio::null());
         command
@@ -223,7 +225,7 @@ mod with_mpi {
         let place = place(500);
         let arguments = ["train", "train.toml", "--rank-time-limit", "15"];
         let refused = Ended::of_command(&mut mpirun(&place, 2, &arguments));
-        let longer = "--rank-time-limit 15 is shorter than the time that rewards may take (75 s";
+        let longer = "--rank-time-limit 15 is shorter than the 75 s that the rewards of an evaluation may take";
         assert!(refused.stderr.contains(longer), "{}", refused.stderr);
         let arguments = [&arguments[..], &["--set", "train.reward_time_limit=10"]].concat();
         let child = start(&place, 2, &arguments);
