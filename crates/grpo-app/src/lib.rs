@@ -17,6 +17,7 @@ pub mod generate;
 mod import_trl;
 mod interrupt;
 pub mod models;
+mod other_folder;
 pub mod output;
 pub mod phase;
 mod pipeline;

@@ -15,6 +15,7 @@ use grpo_run::{
 };
 
 use crate::example_hint::example_hint;
+use crate::other_folder::refuse_other_folder;
 use crate::output::say_aside;
 use crate::recorded_folders::refuse_inside;
 
@@ -251,37 +252,6 @@ pub fn check_folder(
     }
     files.sort();
     Ok(files)
-}
-
-/// Rejects run folders, model folders in place of adapter folders, and vice versa.
-fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
-    let has = |name: &str| path.join(name).exists();
-    let is_model = has("config.json") && !has("adapter_config.json");
-    let is_adapter = has("adapter_config.json") && !has("config.json");
-    let shown = path.display();
-    if has("run.json") && !has("config.json") && !has("adapter_config.json") {
-        match (role, has("model"), has("adapter")) {
-            ("adapter", _, true) => {
-                anyhow::bail!("{shown} is a run folder; its adapter is in {shown}/adapter")
-            }
-            ("model", false, true) => anyhow::bail!(
-                "{shown} is a run folder with an adapter; use the base model and the adapter {shown}/adapter"
-            ),
-            (role, true, _) if role != "adapter" => {
-                anyhow::bail!("{shown} is a run folder; its {role} is in {shown}/model")
-            }
-            _ => anyhow::bail!("{shown} is a run folder without a trained {role}"),
-        }
-    }
-    anyhow::ensure!(
-        role != "model" || !is_adapter,
-        "{shown} is an adapter folder, not a model folder; pass the base model as the model and this folder as the adapter"
-    );
-    anyhow::ensure!(
-        role != "adapter" || !is_model,
-        "{shown} is a model folder, not an adapter folder; an adapter folder contains adapter_config.json and adapter_model.safetensors"
-    );
-    Ok(())
 }
 
 impl Loaded {

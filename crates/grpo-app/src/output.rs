@@ -24,6 +24,7 @@ pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
 pub(crate) use self::sentence::command_line;
 pub use self::sentence::sentence;
+use crate::other_folder::refuse_run_folder;
 use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
 
@@ -115,9 +116,9 @@ fn write_line(line: &str) {
     let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
 }
 
-/// Prints that a configuration is valid, which of the files and folders that it names are missing, and
-/// whether its run exists, unless `force` is set. Missing files may be results of commands that have not
-/// been run yet.
+/// Prints that a configuration is valid, which of the files and folders that it names are missing or are
+/// run folders, and whether its run exists, unless `force` is set. Missing files may be results of
+/// commands that have not been run yet.
 pub fn say_checked<'a>(
     configuration: &Path,
     run: &Path,
@@ -128,8 +129,12 @@ pub fn say_checked<'a>(
         "{}: configuration is valid (models and data were not read)",
         configuration.display()
     ));
-    for missing in inputs.into_iter().filter(|path| !path.exists()) {
-        say(format_args!("note         {} does not exist yet", missing.display()));
+    for path in inputs {
+        if !path.exists() {
+            say(format_args!("note         {} does not exist yet", path.display()));
+        } else if let Err(mistaken) = refuse_run_folder(path, "model") {
+            say(format_args!("note         {mistaken}"));
+        }
     }
     if let (Err(taken), false) = (RunFolder::check_unused(run), force) {
         say(format_args!("note         {taken}"));

@@ -248,6 +248,16 @@ fn a_configuration_can_be_checked_alone() {
     place.write("base/run.json", "{}");
     assert!(place.succeed(&existing).stdout.contains(note));
     assert!(!place.succeed(&[&existing[..], &["--force"]].concat()).stdout.contains(note));
+    // The run folder in place of its model, and a reward whose file is missing.
+    std::fs::create_dir(place.path("base/model")).unwrap();
+    let reward = "reward={ type = \"python\", file = \"none.py\" }";
+    let noted =
+        place.succeed(&["train", "train.toml", "--check", "--set", "model=base", "--set", reward]);
+    let [model, reward] = [
+        "note         base is a run folder; its model is in base/model\n",
+        "note         reward.file: file none.py does not exist; expected a Python file with the reward function\n",
+    ];
+    assert!(noted.stdout.contains(&format!("{model}{reward}")), "{}", noted.stdout);
     place.refuse(
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),
         str!["--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?"],

@@ -1,0 +1,42 @@
+//! Recognises folders that were given in place of others.
+
+use std::path::Path;
+
+/// Rejects run folders, model folders in place of adapter folders, and vice versa.
+pub(crate) fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
+    refuse_run_folder(path, role)?;
+    let has = |name: &str| path.join(name).exists();
+    let is_model = has("config.json") && !has("adapter_config.json");
+    let is_adapter = has("adapter_config.json") && !has("config.json");
+    let shown = path.display();
+    anyhow::ensure!(
+        role != "model" || !is_adapter,
+        "{shown} is an adapter folder, not a model folder; pass the base model as the model and this folder as the adapter"
+    );
+    anyhow::ensure!(
+        role != "adapter" || !is_model,
+        "{shown} is a model folder, not an adapter folder; an adapter folder contains adapter_config.json and adapter_model.safetensors"
+    );
+    Ok(())
+}
+
+/// Rejects run folders, and says where their models are.
+pub(crate) fn refuse_run_folder(path: &Path, role: &str) -> anyhow::Result<()> {
+    let has = |name: &str| path.join(name).exists();
+    if !has("run.json") || has("config.json") || has("adapter_config.json") {
+        return Ok(());
+    }
+    let shown = path.display();
+    match (role, has("model"), has("adapter")) {
+        ("adapter", _, true) => {
+            anyhow::bail!("{shown} is a run folder; its adapter is in {shown}/adapter")
+        }
+        ("model", false, true) => anyhow::bail!(
+            "{shown} is a run folder with an adapter; use the base model and the adapter {shown}/adapter"
+        ),
+        (role, true, _) if role != "adapter" => {
+            anyhow::bail!("{shown} is a run folder; its {role} is in {shown}/model")
+        }
+        _ => anyhow::bail!("{shown} is a run folder without a trained {role}"),
+    }
+}
