@@ -68,13 +68,27 @@ pub(crate) fn default_name() -> DeviceName {
 
 /// Returns a warning if a run that was started on `recorded` resumes on `device`.
 pub(crate) fn differs_from(recorded: &str, device: DeviceName) -> Option<String> {
-    // The name of the CPU's backend in older runs.
-    let recorded = if recorded == "flex" { "cpu" } else { recorded };
-    (recorded.parse().ok() != Some(device)).then(|| {
+    other_recorded(recorded, device).map(|recorded| {
         format!(
             "the run started on {recorded} and resumes on {device}; results will differ by rounding from an uninterrupted run. Use --device {recorded} to continue on the same device"
         )
     })
+}
+
+/// Returns a warning if a completion of a run that was started on `recorded` is replayed on `device`.
+pub(crate) fn replayed_elsewhere(recorded: &str, device: DeviceName) -> Option<String> {
+    other_recorded(recorded, device).map(|recorded| {
+        format!(
+            "the run started on {recorded} and is replayed on {device}; results will differ by rounding. Use --device {recorded} to replay on the same device"
+        )
+    })
+}
+
+/// Returns the recorded device if it is not `device`.
+fn other_recorded(recorded: &str, device: DeviceName) -> Option<&str> {
+    // The name of the CPU's backend in older runs.
+    let recorded = if recorded == "flex" { "cpu" } else { recorded };
+    (recorded.parse().ok() != Some(device)).then_some(recorded)
 }
 
 /// Returns the device that computes: the one chosen with `--device`, or else the first one of the
@@ -93,6 +107,28 @@ pub fn device() -> anyhow::Result<Device> {
         grpo_kernels::let_threads_sleep();
     }
     Ok(opened.insert(device).clone())
+}
+
+/// Returns a warning for several ranks if the device is a GPU that was not chosen.
+pub(crate) fn shared_by_ranks() -> Option<String> {
+    let device = name();
+    (chosen().is_none() && device.backend != Backend::Cpu).then(|| {
+        let backend = device.backend.name();
+        format!(
+            "each process computes on {device} of its machine; if a machine has several GPUs, choose one for each process, with Open MPI: sh -c 'grpo … --device {backend}:$OMPI_COMM_WORLD_LOCAL_RANK'"
+        )
+    })
+}
+
+/// Returns what ranks must have in common: `cpu`, or the name of the GPU and its backend.
+///
+/// # Errors
+/// Returns an error if the device does not work.
+pub(crate) fn kind() -> anyhow::Result<String> {
+    match name().backend {
+        Backend::Cpu => Ok("cpu".to_owned()),
+        gpu => Ok(format!("{} ({})", hardware(&device()?), gpu.name())),
+    }
 }
 
 impl Backend {
@@ -119,7 +155,7 @@ impl Backend {
     pub(crate) fn how_to_build_in(self) -> String {
         let features = match self {
             Self::Cpu => "without --no-default-features".to_owned(),
-            gpu => format!("with `cargo xtask train --features {}`", gpu.name()),
+            gpu => format!("with `cargo xtask build --features {}`", gpu.name()),
         };
         format!("not built in; build {features}")
     }
@@ -185,7 +221,7 @@ impl DeviceName {
                 "; `grpo devices` lists the devices that work, and `--device cpu` computes on the CPU"
             }
         };
-        open().with_context(|| format!("device {self} cannot be used{or_cpu}"))
+        open().map_err(|error| anyhow!("device {self} cannot be used: {error:#}{or_cpu}"))
     }
 }
 

@@ -17,7 +17,6 @@ pub mod generate;
 mod import_trl;
 mod interrupt;
 pub mod models;
-mod other_folder;
 pub mod output;
 pub mod phase;
 mod pipeline;
@@ -39,6 +38,7 @@ pub mod train_settings;
 mod trial_file;
 pub mod visible;
 mod vllm;
+mod wrong_folder;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -15,9 +15,9 @@ use grpo_run::{
 };
 
 use crate::example_hint::example_hint;
-use crate::other_folder::refuse_other_folder;
 use crate::output::say_aside;
 use crate::recorded_folders::refuse_inside;
+use crate::wrong_folder::refuse_wrong_folder;
 
 /// A loaded model and its codec.
 pub struct Loaded {
@@ -237,7 +237,7 @@ pub fn check_folder(
             _ => "",
         }
     );
-    refuse_other_folder(path, role)?;
+    refuse_wrong_folder(path, role)?;
     if path.join("manifest.json").exists() {
         grpo_run::verify(path)?;
     }

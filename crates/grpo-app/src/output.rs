@@ -24,9 +24,9 @@ pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
 pub(crate) use self::sentence::command_line;
 pub use self::sentence::sentence;
-use crate::other_folder::refuse_run_folder;
 use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
+use crate::wrong_folder::refuse_wrong_folder;
 
 /// Returns whether the error is a closed pipe on standard output, e.g. because of `head`. This does
 /// not count as a failure.
@@ -116,24 +116,24 @@ fn write_line(line: &str) {
     let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
 }
 
-/// Prints that a configuration is valid, which of the files and folders that it names are missing or are
-/// run folders, and whether its run exists, unless `force` is set. Missing files may be results of
-/// commands that have not been run yet.
+/// Prints that a configuration is valid, which of its inputs are missing or in the wrong
+/// place, and whether its run exists, unless `force` is set. Missing inputs may be results of commands that have not been
+/// run yet. Each input has a role, e.g. `model`, `adapter` or `data`.
 pub fn say_checked<'a>(
     configuration: &Path,
     run: &Path,
     force: bool,
-    inputs: impl IntoIterator<Item = &'a PathBuf>,
+    inputs: impl IntoIterator<Item = (&'static str, &'a PathBuf)>,
 ) {
     say(format_args!(
         "{}: configuration is valid (models and data were not read)",
         configuration.display()
     ));
-    for path in inputs {
+    for (role, path) in inputs {
         if !path.exists() {
             say(format_args!("note         {} does not exist yet", path.display()));
-        } else if let Err(mistaken) = refuse_run_folder(path, "model") {
-            say(format_args!("note         {mistaken}"));
+        } else if let (Err(wrong), true) = (refuse_wrong_folder(path, role), role != "data") {
+            say(format_args!("note         {wrong}"));
         }
     }
     if let (Err(taken), false) = (RunFolder::check_unused(run), force) {

@@ -94,19 +94,19 @@ pub(crate) struct Inputs {
     weights: String,
     /// Version and git revision of the program.
     version: String,
-    /// Backend of the device, e.g. `cuda`.
-    backend: String,
+    /// What computes, see [`device::kind`].
+    device: String,
 }
 
 impl Inputs {
-    pub(crate) fn new(config: String, data: &[DataFile], policy: &Policy) -> Self {
+    pub(crate) fn new(config: String, data: &[DataFile], policy: &Policy) -> anyhow::Result<Self> {
         let path = |file: &DataFile| file.path.display().to_string();
         let files = data.iter().map(|file| (path(file), file.bytes, file.sha256.clone()));
         let weights = String::from(weights_digest(policy));
         let revision = REVISION.get().unwrap_or(&"unknown revision");
         let version = format!("{} {revision}", env!("CARGO_PKG_VERSION"));
-        let backend = device::name().backend.name().to_owned();
-        Self { config, files: files.collect(), weights, version, backend }
+        let device = device::kind()?;
+        Ok(Self { config, files: files.collect(), weights, version, device })
     }
 
     /// Checks that all ranks have the same inputs.
@@ -119,7 +119,7 @@ impl Inputs {
         match others.filter_map(|(other, rank)| Some((rank, all[0].difference(other)?))).next() {
             Some((rank, difference)) => {
                 anyhow::bail!(
-                    "rank {rank} has {difference} from rank 0; start all ranks with the same program, configuration and files"
+                    "rank {rank} has {difference} from rank 0; start all ranks with the same program, configuration, files and type of device (--device)"
                 )
             }
             None => Ok(()),
@@ -130,9 +130,9 @@ impl Inputs {
         if self.version != other.version {
             return Some(format!("a different version of grpo ({})", other.version));
         }
-        if self.backend != other.backend {
-            let (own, other) = (&self.backend, &other.backend);
-            return Some(format!("a different kind of device ({other} instead of {own})"));
+        if self.device != other.device {
+            let (own, other) = (&self.device, &other.device);
+            return Some(format!("a different device ({other} instead of {own})"));
         }
         if self.config != other.config {
             let own = keys(&self.config);
@@ -227,7 +227,7 @@ mod tests {
             files: vec![("a.smi".to_owned(), 3, sha.to_owned())],
             weights: "w".to_owned(),
             version: "1".to_owned(),
-            backend: "cuda".to_owned(),
+            device: "NVIDIA H100 (cuda)".to_owned(),
         };
         let same = inputs("seed = 1\nrun = \"r\"", "aa");
         assert_eq!(same.difference(&inputs("seed = 1\nrun = \"r\"", "aa")), None);
@@ -240,9 +240,9 @@ mod tests {
         let table = |rate: &str| inputs(&format!("[optimizer]\nlearning_rate = {rate}"), "aa");
         let other = table("1e-3").difference(&table("2e-3")).unwrap();
         assert_eq!(other, "a different configuration (`optimizer.learning_rate = 2e-3`)");
-        let on_cpu = Inputs { backend: "cpu".to_owned(), ..inputs("seed = 1\nrun = \"r\"", "aa") };
+        let on_cpu = Inputs { device: "cpu".to_owned(), ..inputs("seed = 1\nrun = \"r\"", "aa") };
         let other = same.difference(&on_cpu).unwrap();
-        assert_eq!(other, "a different kind of device (cpu instead of cuda)");
+        assert_eq!(other, "a different device (cpu instead of NVIDIA H100 (cuda))");
         let missing = same.difference(&inputs("seed = 1", "aa")).unwrap();
         assert_eq!(missing, "a different configuration (`a key is missing`)");
     }

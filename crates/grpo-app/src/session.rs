@@ -17,7 +17,7 @@ use crate::args::RunArguments;
 use crate::evidence::violations_of_files;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
-use crate::output::say;
+use crate::output::{say, say_aside};
 use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
@@ -27,7 +27,7 @@ use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
-use crate::{checkpoint, config, first_screen};
+use crate::{checkpoint, config, device, first_screen};
 
 /// A training run and its folder.
 pub(crate) struct Session {
@@ -248,13 +248,13 @@ fn refuse_short_limit(file: &TrainFile, ranks: &Ranks) -> anyhow::Result<()> {
     // Evaluations have the same time per completion as steps, but not less in all.
     let share = (f64::from(file.eval.samples) / of_step).max(1.0);
     let (limit, of_rewards) = (limit.as_secs_f64(), file.train.reward_time_limit * share);
-    let what = match share > 1.0 {
-        true => "the rewards of an evaluation",
-        false => "the rewards of a step",
+    let (what, keys) = match share > 1.0 {
+        true => ("an evaluation", "train.reward_time_limit or eval.samples"),
+        false => ("a step", "train.reward_time_limit"),
     };
     anyhow::ensure!(
         limit > of_rewards,
-        "--rank-time-limit {limit} is shorter than the {} s that {what} may take (from train.reward_time_limit and eval.samples); raise it, or lower these settings",
+        "--rank-time-limit {limit} must be longer than the {} s that the rewards of {what} may take; raise it, or lower {keys}",
         of_rewards.ceil()
     );
     Ok(())
@@ -297,8 +297,11 @@ impl StartedRun {
                 "vLLM servers sample for a single process; use rollout.engine = \"local\", or start one process without mpirun"
             );
             refuse_short_limit(file, ranks)?;
+            if let Some(warning) = device::shared_by_ranks() {
+                say_aside(format_args!("device       {warning}"));
+            }
             let text = config::resolved(&file.resolved()?)?;
-            Inputs::new(text, &data, &start.parts.policy).agree(ranks)?;
+            Inputs::new(text, &data, &start.parts.policy)?.agree(ranks)?;
         }
         Ok((Self::of(file, start, tasks, interrupt, ranks)?, data))
     }

@@ -58,10 +58,12 @@ impl TrainFile {
         self.data.is_some() && self.eval.file.is_none() && self.eval.every > 0
     }
 
-    /// Returns the models and the file of prompts.
-    pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
+    /// Returns the paths of models and data, with their roles.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let adapter = self.adapter.iter().map(|path| ("adapter", path));
         let prompts = self.data.as_ref().map(PromptSection::file);
-        std::iter::once(&self.model).chain(&self.adapter).chain(prompts).chain(&self.eval.file)
+        let data = prompts.into_iter().chain(&self.eval.file).map(|path| ("data", path));
+        std::iter::once(("model", &self.model)).chain(adapter).chain(data)
     }
 
     pub(crate) fn grpo(&self) -> GrpoConfig {

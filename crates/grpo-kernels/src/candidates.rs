@@ -14,7 +14,7 @@ pub struct Truncation {
 /// Ids of a row that a truncated distribution may keep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Likely {
-    /// Ids in ascending order, and their logits. All other ids have smaller logits.
+    /// Ids in ascending order, and their logits after a penalty. All other ids have smaller logits.
     pub candidates: Vec<(u32, f32)>,
     /// `Σ exp(scaled logit − largest scaled logit)` over all ids that are not forbidden.
     pub total: f64,

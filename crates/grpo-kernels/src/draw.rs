@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 
 use crate::candidates::{Likely, Truncation};
+use crate::scaling::Scaling;
 
 /// Largest vocabulary whose ids are exact in `f32`.
 #[cfg(feature = "gpu")]
@@ -12,8 +13,8 @@ const LARGEST_VOCABULARY: usize = 1 << 24;
 const MOST_FORBIDDEN: usize = 16;
 
 /// Draws an id for each row of logits on the GPU that they are on, by inverting the cumulative
-/// distribution of `softmax(logits / temperature)` over ascending ids. Returns ids and
-/// log-probabilities, or `None` where the distribution is not finite.
+/// distribution of the scaled logits' softmax over ascending ids. Returns ids and log-probabilities,
+/// or `None` where the distribution is not finite.
 ///
 /// Only these are copied to the host, and not the logits. The result is `None` if the logits are
 /// not `f32` on a GPU or if too many ids are forbidden.
@@ -21,17 +22,20 @@ const MOST_FORBIDDEN: usize = 16;
 /// # Shapes
 /// - logits: `[n, vocabulary]`, without autodiff
 /// - uniforms: length `n`, in `[0, 1)`
+///
+/// # Panics
+/// On a GPU, panics if the penalty is for another number of rows, or if a seen id is outside the
+/// vocabulary.
 pub fn draw_on_gpu(
     logits: &Tensor<2>,
+    scaling: &Scaling<'_>,
     uniforms: &[f64],
-    temperature: f32,
-    forbidden: &[u32],
 ) -> Option<Vec<Option<(u32, f32)>>> {
     #[cfg(feature = "gpu")]
-    if can_search(logits, forbidden) {
-        return Some(crate::gpu::draw_rows(logits.clone(), uniforms, temperature, forbidden));
+    if can_search(logits, scaling) {
+        return Some(crate::gpu::draw_rows(logits.clone(), scaling, uniforms));
     }
-    let _ = (logits, uniforms, temperature, forbidden);
+    let _ = (logits, scaling, uniforms);
     None
 }
 
@@ -44,48 +48,25 @@ pub fn draw_on_gpu(
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`, without autodiff
-/// - forbidden: without duplicates
+///
+/// # Panics
+/// Same as [`draw_on_gpu`].
 pub fn likely_on_gpu(
     logits: &Tensor<2>,
-    temperature: f32,
-    forbidden: &[u32],
+    scaling: &Scaling<'_>,
     truncation: Truncation,
 ) -> Option<Vec<Option<Likely>>> {
     #[cfg(feature = "gpu")]
-    if can_search(logits, forbidden) {
-        return crate::gpu::likely_rows(logits.clone(), temperature, forbidden, truncation);
+    if can_search(logits, scaling) {
+        return crate::gpu::likely_rows(logits.clone(), scaling, truncation);
     }
-    let _ = (logits, temperature, forbidden, truncation);
-    None
-}
-
-/// Applies a repetition penalty to logits on a GPU: those of the ids that a row has seen are divided
-/// by `penalty` if positive and multiplied by it otherwise, once, no matter how often an id occurs.
-///
-/// The result is `None` if the logits are not `f32` on a GPU.
-///
-/// # Shapes
-/// - logits, result: `[n, vocabulary]`, without autodiff
-/// - seen: length `n`
-///
-/// # Panics
-/// Panics if the number of rows differs, or if an id is outside the vocabulary.
-pub fn penalised_on_gpu(logits: &Tensor<2>, seen: &[&[u32]], penalty: f32) -> Option<Tensor<2>> {
-    let [rows, vocabulary] = logits.dims();
-    assert_eq!(seen.len(), rows, "expected one set of seen ids per row of logits");
-    let outside = seen.iter().flat_map(|ids| ids.iter()).find(|&&id| id as usize >= vocabulary);
-    assert_eq!(outside, None, "expected seen ids below {vocabulary}");
-    #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(logits) {
-        return Some(crate::gpu::penalised(logits.clone(), seen, penalty));
-    }
-    let _ = penalty;
+    let _ = (logits, scaling, truncation);
     None
 }
 
 #[cfg(feature = "gpu")]
-fn can_search(logits: &Tensor<2>, forbidden: &[u32]) -> bool {
+fn can_search(logits: &Tensor<2>, scaling: &Scaling<'_>) -> bool {
     crate::gpu::is_fusable(logits)
         && logits.dims()[1] <= LARGEST_VOCABULARY
-        && forbidden.len() <= MOST_FORBIDDEN
+        && scaling.forbidden.len() <= MOST_FORBIDDEN
 }

@@ -55,7 +55,6 @@ pub(crate) use matmul::matmul;
 pub use matmul::product;
 pub(crate) use norm::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
 pub(crate) use optimizer::{AdamWQueue, sums_of_squares};
-pub(crate) use penalty::penalised;
 pub(crate) use rotary::rotary;
 pub use score::{LogitTile, RunningScores, logit_gradients};
 pub(crate) use sums::add_bias;

@@ -3,7 +3,7 @@
 use crate::SamplingDistribution;
 use burn::tensor::Tensor;
 use grpo_data::TokenSet;
-use grpo_kernels::{Likely, Truncation, draw_on_gpu, likely_on_gpu, penalised_on_gpu};
+use grpo_kernels::{Likely, Penalty, Scaling, Truncation, draw_on_gpu, likely_on_gpu};
 use rayon::prelude::*;
 
 #[cfg(feature = "flex")]
@@ -168,29 +168,19 @@ fn draw_rows_on_gpu(
     distribution: &SamplingDistribution,
     uniforms: &[f64],
 ) -> Option<Result<Vec<Draw>, NotFinite>> {
-    // No id is penalised after this, because none is passed on as seen.
-    let logits = match distribution.repetition_penalty() {
-        Some(penalty) => penalised_on_gpu(logits, seen, penalty)?,
-        None => logits.clone(),
+    let factor = distribution.repetition_penalty();
+    let scaling = Scaling {
+        penalty: factor.map(|factor| Penalty { seen, factor }),
+        forbidden: distribution.forbidden(),
+        temperature: distribution.temperature(),
     };
-    match distribution.is_truncated() {
-        true => truncated_on_gpu(&logits, distribution, uniforms),
-        false => whole_on_gpu(&logits, distribution, uniforms),
+    if distribution.is_truncated() {
+        return truncated_on_gpu(logits, &scaling, seen, distribution, uniforms);
     }
-}
-
-/// Draws from distributions that keep all ids.
-fn whole_on_gpu(
-    logits: &Tensor<2>,
-    distribution: &SamplingDistribution,
-    uniforms: &[f64],
-) -> Option<Result<Vec<Draw>, NotFinite>> {
-    let (temperature, forbidden) = (distribution.temperature(), distribution.forbidden());
-    let drawn = draw_on_gpu(logits, uniforms, temperature, forbidden)?;
     let of = |drawn: Option<_>| {
         drawn.map(|(id, logprob)| Draw { id, logprob, kept: None }).ok_or(NotFinite)
     };
-    Some(drawn.into_iter().map(of).collect())
+    Some(draw_on_gpu(logits, &scaling, uniforms)?.into_iter().map(of).collect())
 }
 
 /// The GPU adds up in f32, so a bit more than the nucleus is asked for.
@@ -199,6 +189,8 @@ const MARGIN: f32 = 1e-4;
 /// Draws from truncated distributions.
 fn truncated_on_gpu(
     logits: &Tensor<2>,
+    scaling: &Scaling<'_>,
+    seen: &[&[u32]],
     distribution: &SamplingDistribution,
     uniforms: &[f64],
 ) -> Option<Result<Vec<Draw>, NotFinite>> {
@@ -213,8 +205,7 @@ fn truncated_on_gpu(
             Truncation { gap, ..Default::default() }
         }
     };
-    let (temperature, forbidden) = (distribution.temperature(), distribution.forbidden());
-    let rows = likely_on_gpu(logits, temperature, forbidden, truncation)?;
+    let rows = likely_on_gpu(logits, scaling, truncation)?;
     // One copy of all logits is faster than one for each of many rows.
     let all: Option<Vec<f32>> =
         rows.iter().any(Option::is_none).then(|| logits.clone().into_data().iter().collect());
@@ -222,8 +213,10 @@ fn truncated_on_gpu(
         let Some(Likely { candidates, total }) = likely else {
             let vocabulary = distribution.vocabulary();
             let all = all.as_ref().expect("copied if a row has no candidates");
-            return draw(&all[row * vocabulary..][..vocabulary], &[], distribution, uniform);
+            let logits = &all[row * vocabulary..][..vocabulary];
+            return draw(logits, seen[row], distribution, uniform);
         };
+        // The logits of candidates have the penalty already.
         let scaled = |(id, logit)| Candidate { id, scaled: distribution.scaled(logit, false) };
         let candidates = candidates.into_iter().map(scaled).collect();
         Ok(draw_of(candidates, Some(total), distribution, uniform))

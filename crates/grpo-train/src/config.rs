@@ -1,5 +1,7 @@
 //! Configuration of a GRPO run.
 
+mod rounding;
+
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -15,9 +17,9 @@ use crate::conditional_metrics::refuse_missing;
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
-    AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig,
-    EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings,
-    ReplayConfig, SamplerCheck, ScheduleConfig, default_guards,
+    AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig, EvalConfig,
+    GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, ReplayConfig,
+    SamplerCheck, ScheduleConfig, default_guards,
 };
 
 /// Configuration sections used by the trainer.
@@ -337,36 +339,6 @@ impl GrpoConfig {
         Ok(())
     }
 
-    /// Rejects rounded sampling weights with `above = "stop"`. A tolerance strict enough to detect bugs
-    /// would always be exceeded.
-    fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
-        let weights = self.sampling.weights;
-        if weights == WeightPrecision::F32 {
-            return Ok(());
-        }
-        if !self.train.precision.is_f32() {
-            return Err(ConfigFault::new(
-                "sampling.weights",
-                format!(
-                    "sampling.weights cannot be combined with train.precision = \"{}\", which already rounds the weights for sampling",
-                    self.train.precision
-                ),
-                "remove sampling.weights",
-            ));
-        }
-        let above = self.sampler_check.resolved(self.loss.mismatch).above;
-        if above != Some(AboveTolerance::Stop) {
-            return Ok(());
-        }
-        Err(ConfigFault::new(
-            "sampling.weights",
-            format!(
-                "sampling: weights = \"{weights}\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\""
-            ),
-            "set loss.mismatch, or sampler_check.above = \"correct\"",
-        ))
-    }
-
     /// Returns whether an updated reference may have to be reset to the initial one.
     pub(crate) fn can_move_back(&self) -> bool {
         let goes_back = |guard: &GuardConfig| guard.action == GuardAction::RollBack;
@@ -406,6 +378,7 @@ impl GrpoConfig {
         self.sampling.weights.check_on(&policy.device()).map_err(|error| {
             ConfigFault::from_sentence("sampling.weights", format!("sampling.weights: {error}"))
         })?;
+        self.refuse_uncorrected_products(adds_in_one_order(&policy.device()))?;
         let sampling = &self.sampling.settings(&[]);
         let request = RolloutRequest {
             group_size,

@@ -134,7 +134,9 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     file.data = data.settings()?;
     if arguments.check {
         let PretrainFile { run, start, adapter, .. } = &file;
-        let inputs = start.iter().chain(adapter).chain([&data.keys.file]);
+        let start = start.iter().map(|path| ("model", path));
+        let adapter = adapter.iter().map(|path| ("adapter", path));
+        let inputs = start.chain(adapter).chain([("data", &data.keys.file)]);
         say_checked(arguments.configuration()?, run, arguments.force, inputs);
         return Ok(());
     }

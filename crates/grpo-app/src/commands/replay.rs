@@ -11,14 +11,14 @@ use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunFold
 use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
-use crate::checkpoint;
-use crate::output::{Progress, say};
+use crate::output::{Progress, say, say_aside};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{unchanged, unlisted};
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
+use crate::{checkpoint, device};
 
 pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
@@ -34,6 +34,9 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     );
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
+    if let Some(warning) = device::replayed_elsewhere(&info.device, device::name()) {
+        say_aside(format_args!("device       {warning}"));
+    }
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps)?;
     unchanged(&info.data)?;

@@ -64,8 +64,8 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         loaded.value.check(&loaded.origin)?;
         let folder = run.run.as_ref().unwrap_or(&loaded.value.run);
         say_checked(configuration, folder, run.force, loaded.value.inputs());
-        if let Err(missing) = loaded.value.reward.spec().files() {
-            say(format_args!("note         {missing}"));
+        for problem in loaded.value.missing_reward_files() {
+            say(format_args!("note         {problem}"));
         }
         for setting in loaded.value.grpo().unusual_settings()? {
             say(format_args!("note         unusual: {setting}"));

@@ -134,7 +134,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "computation is in f32; on a GPU with tensor cores, train.precision = \"bf16\" or \"f16\" is faster",
+        "computation is in f32; see train.precision and docs/gpu.md",
         &[
             "bf16",
             "fp16",

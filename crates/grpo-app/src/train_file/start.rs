@@ -104,6 +104,24 @@ impl TrainFile {
         Ok(files)
     }
 
+    /// Describes the files of the reward and of embedders that are missing or cannot be read.
+    pub(crate) fn missing_reward_files(&self) -> Vec<String> {
+        let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
+        let mut problems = Vec::new();
+        for files in [of_reward, self.embedder_files()] {
+            match files {
+                Ok(files) => {
+                    let missing = files.into_iter().filter(|(_, file)| !file.exists());
+                    let said =
+                        |(_, file): (_, PathBuf)| format!("{} does not exist yet", file.display());
+                    problems.extend(missing.map(said));
+                }
+                Err(error) => problems.push(format!("{error:#}")),
+            }
+        }
+        problems
+    }
+
     /// Verifies and returns the model files used by the reward.
     fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let files = self.reward.spec().files()?;

@@ -258,6 +258,9 @@ fn a_configuration_can_be_checked_alone() {
         "note         reward.file: file none.py does not exist; expected a Python file with the reward function\n",
     ];
     assert!(noted.stdout.contains(&format!("{model}{reward}")), "{}", noted.stdout);
+    let noted = place.succeed(&["train", "train.toml", "--check", "--set", "adapter=base"]);
+    let adapter = "note         base is a run folder without a trained adapter\n";
+    assert!(noted.stdout.contains(adapter), "{}", noted.stdout);
     place.refuse(
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),
         str!["--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?"],

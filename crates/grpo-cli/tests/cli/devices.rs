@@ -26,7 +26,7 @@ fn other_devices_are_refused() {
     let place = Place::new();
     place.refuse(
         &["selftest", "--device", "cuda:1"],
-        str!["--device cuda:1: not built in; build with `cargo xtask train --features cuda`"],
+        str!["--device cuda:1: not built in; build with `cargo xtask build --features cuda`"],
     );
     for name in ["tpu", "cpu:1", "wgpu:x"] {
         let ended = place.run(&["--device", name, "devices"]);

@@ -225,7 +225,11 @@ mod with_mpi {
         let place = place(500);
         let arguments = ["train", "train.toml", "--rank-time-limit", "15"];
         let refused = Ended::of_command(&mut mpirun(&place, 2, &arguments));
-        let longer = "--rank-time-limit 15 is shorter than the 75 s that the rewards of an evaluation may take";
+        let longer = "--rank-time-limit 15 must be longer than the 75 s that the rewards of an evaluation may take; raise it, or lower train.reward_time_limit or eval.samples";
+        assert!(refused.stderr.contains(longer), "{}", refused.stderr);
+        let of_step = [&arguments[..], &["--set", "eval.samples=1"]].concat();
+        let refused = Ended::of_command(&mut mpirun(&place, 2, &of_step));
+        let longer = "--rank-time-limit 15 must be longer than the 60 s that the rewards of a step may take; raise it, or lower train.reward_time_limit";
         assert!(refused.stderr.contains(longer), "{}", refused.stderr);
         let arguments = [&arguments[..], &["--set", "train.reward_time_limit=10"]].concat();
         let child = start(&place, 2, &arguments);
@@ -268,7 +272,7 @@ mod with_mpi {
         refused(
             &place,
             &[(1, train), (1, other)],
-            "error: rank 1 has a different configuration (`seed = 5`) from rank 0; start all ranks with the same program, configuration and files",
+            "error: rank 1 has a different configuration (`seed = 5`) from rank 0; start all ranks with the same program, configuration, files and type of device (--device)",
         );
         let invalid: &[&str] = &["train", "train.toml", "--set", "train.steps=0"];
         let ended = place.run(invalid).stderr;

@@ -83,7 +83,8 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "pretrain", |file: &mut MaskedLmFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if arguments.check {
-        let inputs = file.start.iter().chain([&file.data.file]);
+        let start = file.start.iter().map(|path| ("model", path));
+        let inputs = start.chain([("data", &file.data.file)]);
         say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
         return Ok(());
     }

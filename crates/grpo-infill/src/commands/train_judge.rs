@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "train-judge", |file: &mut JudgeFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if arguments.check {
-        let inputs = [&file.infiller, &file.data.file];
+        let inputs = [("infiller", &file.infiller), ("data", &file.data.file)];
         say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
         return Ok(());
     }

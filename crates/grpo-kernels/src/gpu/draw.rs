@@ -5,17 +5,20 @@ use burn::tensor::{Device, Tensor, TensorData};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::penalty::penalised;
 use super::reduce::{UNITS, max_of_units};
 use super::{cube_each, of_indices, primitive};
 use crate::indices;
+use crate::scaling::Scaling;
 
 /// Draws an id for each row. See [`crate::draw_on_gpu`].
 pub(crate) fn draw_rows(
     logits: Tensor<2>,
+    scaling: &Scaling<'_>,
     uniforms: &[f64],
-    temperature: f32,
-    forbidden: &[u32],
 ) -> Vec<Option<(u32, f32)>> {
+    let Scaling { penalty, forbidden, temperature } = *scaling;
+    let logits = penalised(logits, penalty);
     let device = logits.device();
     let [rows, vocabulary] = logits.dims();
     let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();

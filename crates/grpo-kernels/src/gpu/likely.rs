@@ -5,9 +5,11 @@ use burn::tensor::Tensor;
 use cubecl::prelude::*;
 
 use super::draw::{forbidden_ids, is_allowed, largest_of};
+use super::penalty::penalised;
 use super::reduce::{UNITS, max_of_units, sum_of_units, sum_of_units_before};
 use super::{cube_each, empty, primitive};
 use crate::candidates::{Likely, Truncation};
+use crate::scaling::Scaling;
 
 /// Most candidates per row.
 const CAPACITY: usize = 1024;
@@ -22,8 +24,7 @@ const WIDTH: usize = 2 + 2 * CAPACITY;
 /// [`crate::likely_on_gpu`].
 pub(crate) fn likely_rows(
     logits: Tensor<2>,
-    temperature: f32,
-    forbidden: &[u32],
+    scaling: &Scaling<'_>,
     truncation: Truncation,
 ) -> Option<Vec<Option<Likely>>> {
     let [rows, vocabulary] = logits.dims();
@@ -34,6 +35,8 @@ pub(crate) fn likely_rows(
     {
         return None;
     }
+    let Scaling { penalty, forbidden, temperature } = *scaling;
+    let logits = penalised(logits, penalty);
     let ids = forbidden_ids(forbidden, vocabulary, &logits.device());
     let logits = primitive(logits);
     let found = empty(&logits, [rows, WIDTH]);

@@ -7,19 +7,22 @@ use cubecl::prelude::*;
 use super::reduce::UNITS;
 use super::{cube_each, empty_like, of_indices, primitive};
 use crate::indices;
+use crate::scaling::Penalty;
 
-/// Penalises the logits of seen ids. See [`crate::penalised_on_gpu`].
-pub(crate) fn penalised(logits: Tensor<2>, seen: &[&[u32]], penalty: f32) -> Tensor<2> {
-    let (device, [_, vocabulary]) = (logits.device(), logits.dims());
-    let mut starts = vec![0];
-    starts.extend(seen.iter().scan(0, |end, ids| {
-        *end += ids.len();
-        Some(*end)
-    }));
-    let ids = seen.iter().flat_map(|ids| ids.iter()).map(|&id| id as usize);
+/// Penalises the logits of seen ids, if there is a penalty.
+pub(super) fn penalised(logits: Tensor<2>, penalty: Option<Penalty<'_>>) -> Tensor<2> {
+    let Some(Penalty { seen, factor }) = penalty else { return logits };
+    let (device, [rows, vocabulary]) = (logits.device(), logits.dims());
+    assert_eq!(seen.len(), rows, "expected seen ids for each row of logits");
+    let (mut ids, mut starts) = (Vec::new(), vec![0]);
+    for row in seen {
+        ids.extend(row.iter().map(|&id| id as usize));
+        starts.push(ids.len());
+    }
+    assert!(ids.iter().all(|&id| id < vocabulary), "a seen id is outside the vocabulary");
     // A buffer of length 0 is not allowed.
-    let ids = of_indices(indices(ids.chain([vocabulary]), &device));
-    let starts = of_indices(indices(starts, &device));
+    ids.push(vocabulary);
+    let [ids, starts] = [ids, starts].map(|numbers| of_indices(indices(numbers, &device)));
     let logits = primitive(logits);
     let result = empty_like(&logits);
     let (count, dim) = cube_each(&logits.client, logits.shape()[0]);
@@ -32,15 +35,16 @@ pub(crate) fn penalised(logits: Tensor<2>, seen: &[&[u32]], penalty: f32) -> Ten
         starts.into_buffer_arg(),
         result.clone().into_buffer_arg(),
         vocabulary,
-        penalty,
+        factor,
     );
     Tensor::from_primitive::<Cube>(result)
 }
 
 /// Copies the logits of a row, and penalises those of its seen ids.
 ///
-/// A unit writes every 128th logit and nothing else, so no unit waits for another. An id that occurs
-/// several times is read from the original logits each time.
+/// A unit writes every [`UNITS`]-th logit and nothing else, so no unit waits for another. For this, each
+/// reads all seen ids of the row, which are few compared to the vocabulary. An id that occurs several
+/// times is penalised once, because its logit is read from `logits`.
 #[cube(launch)]
 fn penalise(
     logits: &[f32],
@@ -67,11 +71,12 @@ fn penalise(
         let id = seen[at] as usize;
         if id % UNITS == unit {
             let logit = logits[first + id];
-            let mut penalised = logit * penalty;
+            // The same factors as in scores.
+            let mut factor = penalty;
             if logit > 0.0f32 {
-                penalised = logit / penalty;
+                factor = 1.0f32 / penalty;
             }
-            result[first + id] = penalised;
+            result[first + id] = logit * factor;
         }
         at += 1;
     }

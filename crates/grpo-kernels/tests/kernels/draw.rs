@@ -1,8 +1,10 @@
 //! Draws from softmax distributions on a GPU. On the CPU, there is nothing to test.
 
-use grpo_kernels::{Truncation, draw_on_gpu, is_cpu, likely_on_gpu, penalised_on_gpu};
+use grpo_kernels::{Penalty, Scaling, Truncation, draw_on_gpu, is_cpu, likely_on_gpu};
 
 use crate::support::{device, tensor, values};
+
+const PLAIN: Scaling<'_> = Scaling { penalty: None, forbidden: &[], temperature: 1.0 };
 
 /// Returns the drawn id and its log-probability, computed in f64.
 fn oracle(logits: &[f64], uniform: f64, temperature: f64, forbidden: &[u32]) -> (u32, f64) {
@@ -29,7 +31,8 @@ fn draws_are_those_of_the_definition() {
         let logits = values(rows * vocabulary, 11);
         let uniforms: Vec<f64> = values(rows, 12).iter().map(|v| v / 6.0 + 0.5).collect();
         let input = tensor(&logits, [rows, vocabulary], &device());
-        let Some(drawn) = draw_on_gpu(&input, &uniforms, temperature, &forbidden) else {
+        let scaling = Scaling { forbidden: &forbidden, temperature, ..PLAIN };
+        let Some(drawn) = draw_on_gpu(&input, &scaling, &uniforms) else {
             assert!(is_cpu(&device()), "the logits are on a GPU");
             return;
         };
@@ -46,46 +49,61 @@ fn draws_are_those_of_the_definition() {
 fn distributions_that_are_not_finite() {
     for logits in [[f64::NAN, 0.0], [f64::INFINITY, 0.0], [f64::NEG_INFINITY; 2]] {
         let input = tensor(&logits, [1, 2], &device());
-        let drawn = draw_on_gpu(&input, &[0.5], 1.0, &[]);
+        let drawn = draw_on_gpu(&input, &PLAIN, &[0.5]);
         assert!(drawn.is_none_or(|drawn| drawn == [None]), "{logits:?}");
     }
     // An id with probability 0 is not drawn.
     let input = tensor(&[f64::NEG_INFINITY, 1.0], [1, 2], &device());
-    if let Some(drawn) = draw_on_gpu(&input, &[0.0], 1.0, &[]) {
+    if let Some(drawn) = draw_on_gpu(&input, &PLAIN, &[0.0]) {
         assert_eq!(drawn, [Some((1, 0.0))]);
     }
 }
 
-/// Rows without a seen id, with ids that occur twice, and with all ids. What is penalised twice, or in
-/// another row, differs.
+/// Detects a penalty that is applied twice, in another row, or to another id: a draw from one possible id
+/// has the log-probability of that id, and candidates have their penalised logits.
 #[test]
 fn seen_ids_are_penalised_once() {
-    for (vocabulary, penalty) in [(1, 2.0), (5, 0.5), (128, 1.3), (1000, 1.3)] {
+    for (vocabulary, factor) in [(1, 2.0), (5, 0.5), (128, 1.3), (3000, 1.3)] {
         let (rows, last) = (4, vocabulary as u32 - 1);
-        let logits: Vec<f32> =
-            values(rows * vocabulary, 31).iter().map(|&x| 3.0 * x as f32).collect();
-        let wide: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
-        let input = tensor(&wide, [rows, vocabulary], &device());
+        let logits: Vec<f64> =
+            values(rows * vocabulary, 31).iter().map(|&x| f64::from(2.0 * x as f32)).collect();
+        let input = tensor(&logits, [rows, vocabulary], &device());
         let all: Vec<u32> = (0..=last).collect();
         let seen: [&[u32]; 4] = [&[last, 0, last], &[], &all, &[last / 2]];
-        let Some(penalised) = penalised_on_gpu(&input, &seen, penalty) else {
-            assert!(is_cpu(&device()), "the logits are on a GPU");
-            return;
-        };
-        let penalised: Vec<f32> = penalised.into_data().iter().collect();
-        for (at, (&logit, found)) in logits.iter().zip(penalised).enumerate() {
-            let (row, id) = (at / vocabulary, (at % vocabulary) as u32);
-            let expected = match seen[row].contains(&id) {
-                true if logit > 0.0 => f64::from(logit) / f64::from(penalty),
-                true => f64::from(logit) * f64::from(penalty),
-                false => f64::from(logit),
+        let scaling = Scaling { penalty: Some(Penalty { seen: &seen, factor }), ..PLAIN };
+        let factor = f64::from(factor);
+        let penalised: Vec<f64> = logits
+            .iter()
+            .enumerate()
+            .map(|(at, &logit)| match seen[at / vocabulary].contains(&((at % vocabulary) as u32)) {
+                true if logit > 0.0 => logit / factor,
+                true => logit * factor,
+                false => logit,
+            })
+            .collect();
+        let of_row = |row: usize| &penalised[row * vocabulary..][..vocabulary];
+        for uniform in [0.01, 0.4, 0.8, 0.99] {
+            let Some(drawn) = draw_on_gpu(&input, &scaling, &[uniform; 4]) else {
+                assert!(is_cpu(&device()), "the logits are on a GPU");
+                return;
             };
-            let difference = (f64::from(found) - expected).abs();
-            assert!(difference <= 2e-7 * expected.abs(), "{id} of row {row}: {found}, {expected}");
+            for (row, drawn) in drawn.into_iter().enumerate() {
+                let (id, logprob) = oracle(of_row(row), uniform, 1.0, &[]);
+                let (found, of_found) = drawn.unwrap();
+                assert_eq!(found, id, "row {row} of {vocabulary}");
+                assert!((f64::from(of_found) - logprob).abs() < 5e-6, "{of_found}, {logprob}");
+            }
         }
-        // The input is left as it was.
-        let after: Vec<f32> = input.into_data().iter().collect();
-        assert_eq!(after, logits);
+        let wide = Truncation { gap: Some(8.0), ..Truncation::default() };
+        let found = likely_on_gpu(&input, &scaling, wide);
+        assert_eq!(found.is_some(), vocabulary == 3000);
+        for (row, found) in found.into_iter().flatten().enumerate() {
+            for (id, logit) in found.map_or_else(Vec::new, |found| found.candidates) {
+                let expected = of_row(row)[id as usize];
+                // Two roundings: of 1/factor and of the product.
+                assert!((f64::from(logit) - expected).abs() <= 1.2e-7 * expected.abs());
+            }
+        }
     }
 }
 
@@ -103,7 +121,8 @@ fn candidates_of_truncated_distributions() {
         Truncation { mass: Some(0.99), ..none },
         Truncation { gap: Some(3.0), ..none },
     ] {
-        let Some(found) = likely_on_gpu(&input, temperature, &forbidden, truncation) else {
+        let scaling = Scaling { forbidden: &forbidden, temperature, ..PLAIN };
+        let Some(found) = likely_on_gpu(&input, &scaling, truncation) else {
             assert!(is_cpu(&device()), "the logits are on a GPU");
             return;
         };
@@ -154,7 +173,7 @@ fn rows_without_candidates() {
         let mut logits = vec![others; 4000];
         logits[0] = first;
         let input = tensor(&logits, [1, logits.len()], &device());
-        let found = likely_on_gpu(&input, 1.0, &[], nucleus);
+        let found = likely_on_gpu(&input, &PLAIN, nucleus);
         assert!(found.is_none_or(|found| found == [None]), "{first} {others}");
     }
 }

@@ -219,16 +219,18 @@ fn what_has_no_probability_is_never_kept() {
     }
 }
 
-/// Rows on the device are drawn as on the host, up to rounding, with vocabularies that a GPU draws from
-/// itself, searches for candidates, and leaves to the host.
+/// Draws on the device equal those on the host, up to rounding. A GPU draws itself, searches for
+/// candidates, finds too many of them, or leaves the draws to the host. On the CPU, both sides are the
+/// same code.
 #[test]
-fn rows_on_a_device() {
+fn rows_are_drawn_on_the_device_as_on_the_host() {
     let plain = SamplingSettings { repetition_penalty: Some(1.5), ..cold() };
     for settings in [
         cold(),
         plain.clone(),
         SamplingSettings { top_k: Some(20), ..plain.clone() },
         SamplingSettings { top_p: Some(0.9), ..plain.clone() },
+        SamplingSettings { top_p: Some(0.99), temperature: 9.0, ..plain.clone() },
         SamplingSettings { min_p: Some(0.1), ..plain.clone() },
         SamplingSettings { forbidden: (0..17).collect(), ..plain },
     ] {
@@ -236,10 +238,16 @@ fn rows_on_a_device() {
             let rows = 6;
             let number = |i: usize| ((i * 7919) % 20_011) as f32 / 2001.0 - 5.0;
             let logits: Vec<f32> = (0..rows * vocabulary).map(number).collect();
-            let mut order: Vec<u32> = (0..vocabulary as u32).collect();
-            // Probable ids, of which a penalty changes the order.
-            order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
-            let seen: Vec<&[u32]> = (0..rows).map(|row| &order[row..3 * row]).collect();
+            // The most probable ids of each row, one of them twice, and the least probable one.
+            let seen: Vec<Vec<u32>> = logits
+                .chunks(vocabulary)
+                .map(|logits| {
+                    let mut order: Vec<u32> = (0..vocabulary as u32).collect();
+                    order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+                    [&order[..4], &order[1..2], &order[vocabulary - 1..]].concat()
+                })
+                .collect();
+            let seen: Vec<&[u32]> = seen.iter().map(Vec::as_slice).collect();
             let uniforms: Vec<f64> = (0..rows).map(|row| row as f64 / 6.0 + 0.05).collect();
             let distribution = settings.clone().checked(vocabulary).unwrap();
             let data = TensorData::new(logits.clone(), [rows, vocabulary]);
@@ -250,7 +258,27 @@ fn rows_on_a_device() {
                 let expected = draw(logits, seen[row], &distribution, uniforms[row]).unwrap();
                 assert_eq!((drawn.id, &drawn.kept), (expected.id, &expected.kept), "{settings:?}");
                 assert!((drawn.logprob - expected.logprob).abs() < 5e-6, "{settings:?}");
+                if settings.repetition_penalty.is_some() {
+                    let without = draw(logits, &[], &distribution, uniforms[row]).unwrap();
+                    assert_ne!(without, expected, "the penalty has no effect on row {row}");
+                }
             }
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_not_finite_is_refused_on_the_device() {
+    let settings = SamplingSettings { repetition_penalty: Some(1.5), ..cold() };
+    for settings in [settings.clone(), SamplingSettings { top_p: Some(0.9), ..settings }] {
+        let distribution = settings.checked(3000).unwrap();
+        let mut logits = vec![1.0; 2 * 3000];
+        logits[4000] = f32::NAN;
+        let input = Tensor::<2>::from_data(TensorData::new(logits, [2, 3000]), &device());
+        // Whether or not the id has been seen.
+        for seen in [&[3][..], &[1000]] {
+            let drawn = draw_rows(input.clone(), &[seen, seen], &distribution, &[0.5, 0.5]);
+            assert_eq!(drawn, Err(NotFinite));
         }
     }
 }

@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         Request::read(arguments, "train-engagement", |file: &mut EngagementFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
     if arguments.check {
-        let inputs = [&file.data.file];
+        let inputs = [("data", &file.data.file)];
         say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
         return Ok(());
     }
