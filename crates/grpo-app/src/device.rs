@@ -168,6 +168,10 @@ impl Backend {
         ensure!(self.is_built_in(), self.how_to_build_in());
         let found = caught(|| enumerated(self)).with_context(|| self.what_is_missing())?;
         ensure!(!found.is_empty(), self.what_is_missing());
+        ensure!(
+            self != Self::Cuda || has_cuda_headers(),
+            "the headers of CUDA, which kernels include, were not found; install the CUDA toolkit, or set CUDA_PATH to the folder of one"
+        );
         Ok(found)
     }
 
@@ -180,6 +184,14 @@ impl Backend {
             Self::Cpu => "the CPU cannot be used",
         }
     }
+}
+
+/// Returns whether CubeCL finds the headers of CUDA (`cubecl_cuda::install::cuda_path`). It panics
+/// otherwise.
+fn has_cuda_headers() -> bool {
+    let usual = ["/usr/local/cuda", "/opt/cuda", "/usr/bin/nvcc"];
+    let is_installed = || usual.iter().any(|path| std::path::Path::new(path).exists());
+    cfg!(windows) || std::env::var("CUDA_PATH").is_ok() || is_installed()
 }
 
 fn enumerated(backend: Backend) -> Vec<Device> {

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn products_in_16_bits_need_a_correction_on_a_gpu() {
-        let settings = "[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 8\n[optimizer]\n";
+        let settings = "[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 8\n[optimizer]\nlearning_rate = 1e-4\n";
         let mut config: GrpoConfig = toml::from_str(settings).unwrap();
         config.refuse_uncorrected_products(false).unwrap();
         config.train.precision = ProductPrecision::F16;
