@@ -116,9 +116,9 @@ fn write_line(line: &str) {
     let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
 }
 
-/// Prints that a configuration is valid, which of its inputs are missing or in the wrong
-/// place, and whether its run exists, unless `force` is set. Missing inputs may be results of commands that have not been
-/// run yet. Each input has a role, e.g. `model`, `adapter` or `data`.
+/// Prints that a configuration is valid, which of its inputs are missing or in the wrong place, and
+/// whether its run exists, unless `force` is set. Missing inputs may be results of commands that have
+/// not been run yet. Each input has a role, e.g. `model`, `adapter` or `data`.
 pub fn say_checked<'a>(
     configuration: &Path,
     run: &Path,
@@ -132,7 +132,9 @@ pub fn say_checked<'a>(
     for (role, path) in inputs {
         if !path.exists() {
             say(format_args!("note         {} does not exist yet", path.display()));
-        } else if let (Err(wrong), true) = (refuse_wrong_folder(path, role), role != "data") {
+        } else if role != "data"
+            && let Err(wrong) = refuse_wrong_folder(path, role)
+        {
             say(format_args!("note         {wrong}"));
         }
     }

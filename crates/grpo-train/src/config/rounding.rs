@@ -5,6 +5,9 @@ use grpo_model::WeightPrecision;
 use super::{ConfigFault, GrpoConfig};
 use crate::AboveTolerance;
 
+/// How to correct differences between sampling and training.
+const CORRECTION: &str = "set loss.mismatch, or sampler_check.above = \"correct\"";
+
 impl GrpoConfig {
     /// Rejects rounded sampling weights with `above = "stop"`. A tolerance strict enough to detect bugs
     /// would always be exceeded.
@@ -23,8 +26,7 @@ impl GrpoConfig {
                 "remove sampling.weights",
             ));
         }
-        let above = self.sampler_check.resolved(self.loss.mismatch).above;
-        if above != Some(AboveTolerance::Stop) {
+        if !self.stops_uncorrected() {
             return Ok(());
         }
         Err(ConfigFault::new(
@@ -32,7 +34,7 @@ impl GrpoConfig {
             format!(
                 "sampling: weights = \"{weights}\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\""
             ),
-            "set loss.mismatch, or sampler_check.above = \"correct\"",
+            CORRECTION,
         ))
     }
 
@@ -43,8 +45,7 @@ impl GrpoConfig {
         adds_in_one_order: bool,
     ) -> Result<(), ConfigFault> {
         let precision = self.train.precision;
-        let above = self.sampler_check.resolved(self.loss.mismatch).above;
-        if precision.is_f32() || adds_in_one_order || above != Some(AboveTolerance::Stop) {
+        if precision.is_f32() || adds_in_one_order || !self.stops_uncorrected() {
             return Ok(());
         }
         Err(ConfigFault::new(
@@ -52,8 +53,14 @@ impl GrpoConfig {
             format!(
                 "train.precision = \"{precision}\" rounds differently in sampling and in training on a GPU, which stops a run with sampler_check.above = \"stop\""
             ),
-            "set loss.mismatch, or sampler_check.above = \"correct\"",
+            CORRECTION,
         ))
+    }
+
+    /// Returns whether a difference between sampling and training stops the run instead of being
+    /// corrected.
+    fn stops_uncorrected(&self) -> bool {
+        self.sampler_check.resolved(self.loss.mismatch).above == Some(AboveTolerance::Stop)
     }
 }
 
