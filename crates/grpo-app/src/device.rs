@@ -66,31 +66,6 @@ pub(crate) fn default_name() -> DeviceName {
     DeviceName { backend: built_in.expect("a backend is built in"), index: 0 }
 }
 
-/// Returns a warning if a run that was started on `recorded` resumes on `device`.
-pub(crate) fn differs_from(recorded: &str, device: DeviceName) -> Option<String> {
-    other_recorded(recorded, device).map(|recorded| {
-        format!(
-            "the run started on {recorded} and resumes on {device}; results will differ by rounding from an uninterrupted run. Use --device {recorded} to continue on the same device"
-        )
-    })
-}
-
-/// Returns a warning if a completion of a run that was started on `recorded` is replayed on `device`.
-pub(crate) fn replayed_elsewhere(recorded: &str, device: DeviceName) -> Option<String> {
-    other_recorded(recorded, device).map(|recorded| {
-        format!(
-            "the run started on {recorded} and is replayed on {device}; results will differ by rounding. Use --device {recorded} to replay on the same device"
-        )
-    })
-}
-
-/// Returns the recorded device if it is not `device`.
-fn other_recorded(recorded: &str, device: DeviceName) -> Option<&str> {
-    // The name of the CPU's backend in older runs.
-    let recorded = if recorded == "flex" { "cpu" } else { recorded };
-    (recorded.parse().ok() != Some(device)).then_some(recorded)
-}
-
 /// Returns the device that computes: the one chosen with `--device`, or else the first one of the
 /// first backend that is built in.
 ///
@@ -120,15 +95,24 @@ pub(crate) fn shared_by_ranks() -> Option<String> {
     })
 }
 
+/// Returns the name of the GPU that computes, or `None` on the CPU.
+///
+/// # Errors
+/// Returns an error if the device does not work.
+pub(crate) fn gpu() -> anyhow::Result<Option<String>> {
+    match name().backend {
+        Backend::Cpu => Ok(None),
+        _ => Ok(Some(hardware(&device()?))),
+    }
+}
+
 /// Returns what ranks must have in common: `cpu`, or the name of the GPU and its backend.
 ///
 /// # Errors
 /// Returns an error if the device does not work.
 pub(crate) fn kind() -> anyhow::Result<String> {
-    match name().backend {
-        Backend::Cpu => Ok("cpu".to_owned()),
-        gpu => Ok(format!("{} ({})", hardware(&device()?), gpu.name())),
-    }
+    let backend = name().backend.name();
+    Ok(gpu()?.map_or_else(|| backend.to_owned(), |gpu| format!("{gpu} ({backend})")))
 }
 
 impl Backend {
@@ -179,7 +163,7 @@ impl Backend {
         match self {
             Self::Cuda => "no NVIDIA GPU with a CUDA driver was found",
             Self::Wgpu => {
-                "no GPU with a Vulkan driver was found (for a GPU in software, install mesa-vulkan-drivers)"
+                "no GPU with a Vulkan driver was found (if one is installed, VK_ICD_FILENAMES must be unset or name its file; for a GPU in software, install mesa-vulkan-drivers)"
             }
             Self::Cpu => "the CPU cannot be used",
         }
@@ -336,24 +320,6 @@ mod tests {
             assert!(error.starts_with("expected cpu, or cuda or wgpu"), "{name}: {error}");
         }
         assert_eq!("cpu:1".parse::<DeviceName>().unwrap_err().to_string(), "there is only one cpu");
-    }
-
-    #[test]
-    fn a_run_resumes_on_the_same_device() {
-        let device = |name: &str| name.parse::<DeviceName>().unwrap();
-        for (recorded, now) in
-            [("cpu", "cpu"), ("flex", "cpu"), ("wgpu", "wgpu:0"), ("cuda:1", "cuda:1")]
-        {
-            assert_eq!(differs_from(recorded, device(now)), None);
-        }
-        for (recorded, now) in
-            [("cuda:1", "cpu"), ("cuda:1", "cuda:0"), ("cpu", "wgpu"), ("tpu", "cpu")]
-        {
-            let warning = differs_from(recorded, device(now)).unwrap();
-            let expected =
-                format!("the run started on {recorded} and resumes on {}; ", device(now));
-            assert!(warning.starts_with(&expected), "{warning}");
-        }
     }
 
     #[test]

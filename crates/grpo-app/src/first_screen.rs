@@ -4,7 +4,7 @@ use burn::module::Module;
 use grpo_model::{LanguageModel, Policy};
 use toml::{Table, Value};
 
-use crate::device;
+use crate::recorded_device::RecordedDevice;
 use crate::train_file::TrainFile;
 
 /// Returns lines about the model, data, reward and device of a run that `ranks` processes share.
@@ -32,7 +32,8 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy, ranks: usize) -> Vec<S
         1 => String::new(),
         _ => format!(" in each of {ranks} processes"),
     };
-    lines.push(format!("device       {}, {threads} {unit}{shared}", device::name()));
+    let device = RecordedDevice::of_this_process();
+    lines.push(format!("device       {device}, {threads} {unit}{shared}"));
     lines
 }
 

@@ -24,6 +24,7 @@ mod preflight;
 mod prompts;
 mod ranks;
 mod recorded;
+mod recorded_device;
 mod recorded_folders;
 mod recorded_steps;
 mod resume_check;
@@ -80,6 +81,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         // The message has already been printed.
         Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
+            ranks::let_first_report();
             // The message comes first, followed by each cause that adds information.
             output::say_error(&error);
             pipeline::exit_code(&error)

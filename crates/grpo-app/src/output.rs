@@ -24,6 +24,7 @@ pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
 pub(crate) use self::sentence::command_line;
 pub use self::sentence::sentence;
+use crate::device::device;
 use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
 use crate::wrong_folder::refuse_wrong_folder;
@@ -137,6 +138,9 @@ pub fn say_checked<'a>(
         {
             say(format_args!("note         {wrong}"));
         }
+    }
+    if let Err(unusable) = device() {
+        say(format_args!("note         {unusable:#}"));
     }
     if let (Err(taken), false) = (RunFolder::check_unused(run), force) {
         say(format_args!("note         {taken}"));

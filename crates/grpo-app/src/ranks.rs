@@ -71,12 +71,19 @@ fn with_mpi(_time_limit: Duration) -> anyhow::Result<Ranks> {
     )
 }
 
+/// Lets the first rank print an error before another one does.
+pub(crate) fn let_first_report() {
+    if several().is_some_and(|launch| launch.rank > 0) {
+        thread::sleep(PATIENCE);
+    }
+}
+
 /// Prints an error and ends all ranks, which would otherwise wait for this one.
 pub(crate) fn give_up(ranks: &Ranks, error: &anyhow::Error) -> ! {
+    let_first_report();
     if ranks.is_first() {
         say_error(error);
     } else {
-        thread::sleep(PATIENCE);
         say_error(&anyhow::anyhow!("rank {}: {error:#}", ranks.rank()));
     }
     remove_incomplete();

@@ -64,11 +64,11 @@ pub(crate) fn of_step(
     file: &TrainFile,
     step: u64,
 ) -> anyhow::Result<Vec<CompletionRecord>> {
-    let steps = folder.completion_steps()?;
+    let (steps, every) = (folder.completion_steps()?, file.save.completions_every);
+    let remedy = if every == 1 { "" } else { "; 1 records every step" };
     anyhow::ensure!(
         steps.contains(&step),
-        "the completions of step {step} were not recorded (save.completions_every = {}); recorded steps: {}",
-        file.save.completions_every,
+        "the completions of step {step} were not recorded (save.completions_every = {every}{remedy}); recorded steps: {}",
         listed(&steps)
     );
     Ok(folder.completions_of(step)?)

@@ -6,11 +6,15 @@ use grpo_run::{LedgerStep, RunFolder};
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
 
+use crate::recorded_device::RecordedDevice;
+
 /// Metrics and ledger lines of all steps after a given step.
 #[derive(Default)]
 pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,
     ledger: BTreeMap<u64, LedgerStep>,
+    /// Why this process cannot repeat the first of them exactly. `None` if it can.
+    difference: Option<String>,
 }
 
 impl RecordedSteps {
@@ -23,7 +27,10 @@ impl RecordedSteps {
         let of_step = |line: Map<String, Value>| Some((line.get("step")?.as_u64()?, line));
         let lines = lines.into_iter().filter_map(of_step);
         let ledger = run.read_ledger()?.unwrap_or_default().into_iter();
+        let (info, events) = (run.read_info()?, run.read_events()?);
+        let computed = RecordedDevice::of_step(&info, &events, step + 1);
         Ok(Self {
+            difference: computed.difference(&RecordedDevice::of_this_process()),
             metrics: lines.filter(|(of, _)| *of > step).collect(),
             ledger: ledger.map(|line| (line.step, line)).filter(|(of, _)| *of > step).collect(),
         })
@@ -56,8 +63,12 @@ impl RecordedSteps {
         for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
             let recorded = line.get(name).unwrap_or(&Value::Null);
             if recorded != value {
+                let why = match &self.difference {
+                    Some(why) => format!("it was computed {why}"),
+                    None => "this program or machine computes different results from the one that created the run".to_owned(),
+                };
                 return Err(format!(
-                    "step {step} does not match the record: `{name}` was {recorded} and is now {value}; this program or machine computes different results from the one that created the run"
+                    "step {step} does not match the record: `{name}` was {recorded} and is now {value}; {why}"
                 ));
             }
         }

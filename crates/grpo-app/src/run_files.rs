@@ -8,9 +8,10 @@ use grpo_run::{
     Checkpoint, DataFile, Existing, Newest, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
 
+use crate::config;
 use crate::output::{say, say_aside};
+use crate::recorded_device::RecordedDevice;
 use crate::recorded_folders::refuse_inside;
-use crate::{config, device};
 
 /// Creates a run folder. With `force`, an existing folder is renamed first.
 pub(crate) fn create_run(
@@ -107,8 +108,9 @@ pub(crate) fn reopen<T>(
 impl<T> Reopened<T> {
     /// Prints a warning if the run was started on another device.
     pub(crate) fn compare_device(&self) {
-        if let Some(warning) = device::differs_from(&self.info.device, device::name()) {
-            say_aside(format_args!("device       {warning}"));
+        let started = RecordedDevice::of_start(&self.info);
+        if let Some(why) = started.difference(&RecordedDevice::of_this_process()) {
+            say_aside(format_args!("device       the run started {why}"));
         }
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::checkpoint::CheckpointSection;
 use crate::config;
 use crate::output::say;
+use crate::recorded_device::RecordedDevice;
 
 /// A line of `metrics.jsonl`.
 pub(crate) type Line = Map<String, Value>;
@@ -32,6 +33,12 @@ pub(crate) struct RunLog {
     ledger: Option<(u64, String)>,
     section: CheckpointSection,
     last_checkpoint: Instant,
+}
+
+/// Returns the event that records that the run is resumed by this process.
+pub(crate) fn resumed(folder: &RunFolder) -> anyhow::Result<EventKind> {
+    let started = RecordedDevice::of_start(&folder.read_info()?);
+    Ok(started.resumed_on(RecordedDevice::of_this_process()))
 }
 
 impl RunLog {
@@ -53,7 +60,7 @@ impl RunLog {
             write_event(&mut events, 0, EventKind::Started {}, proof)?;
         }
         if is_resumed {
-            write_event(&mut events, done, EventKind::Resumed {}, EventProof::default())?;
+            write_event(&mut events, done, resumed(folder)?, EventProof::default())?;
         }
         let metrics = folder.metrics_from(done + 1)?;
         let lines = folder.read_metrics()?;

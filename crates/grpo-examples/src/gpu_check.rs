@@ -93,6 +93,10 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
     };
     let path = arguments.folder.join("gpu-check.json");
     report.write(&path)?;
+    say_aside(format_args!(
+        "{} has the results of each part as soon as it is complete",
+        path.display()
+    ));
     for example in EXAMPLES {
         example.prepare(&grpo)?;
         let on = |device: &str, folder: &str| {

@@ -175,11 +175,17 @@ fn slowest_reward(run: &RunData) -> Option<String> {
     Some(format!("{} s: step {step}, prompt {}, sample {}", number(seconds), prompt?, sample?))
 }
 
+/// Formats a device, e.g. `cuda:0 (NVIDIA H100)`.
+fn device(name: &str, gpu: Option<&str>) -> String {
+    gpu.map_or_else(|| name.to_owned(), |gpu| format!("{name} ({gpu})"))
+}
+
 fn facts(run: &RunData) -> Vec<(&'static str, String)> {
+    let on = device(&run.info.device, run.info.gpu.as_deref());
     let mut facts = vec![
         ("folder", run.path.display().to_string()),
         ("started", run.info.started.clone()),
-        ("device", format!("{}, {} threads", run.info.device, run.info.threads)),
+        ("device", format!("{on}, {} threads", run.info.threads)),
         ("seed", run.info.seed.to_string()),
     ];
     let versions = run.info.versions.iter().map(|(name, version)| format!("{name} {version}"));
@@ -303,7 +309,16 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
     let (kind, text) = match &event.what {
         EventKind::Started {} => ("started", "The run started.".to_owned()),
         EventKind::Saved {} => ("saved", "The trained weights were saved.".to_owned()),
-        EventKind::Resumed {} => ("resumed", "The run resumed from this step.".to_owned()),
+        EventKind::Resumed { device: None, .. } => {
+            ("resumed", "The run resumed from this step.".to_owned())
+        }
+        EventKind::Resumed { device: Some(name), gpu } => (
+            "resumed",
+            format!(
+                "The run resumed from this step on another device, {}, so results differ by rounding.",
+                device(name, gpu.as_deref())
+            ),
+        ),
         EventKind::Interrupted {} => ("interrupted", "A signal ended the run.".to_owned()),
         EventKind::Checkpoint { best } => {
             ("checkpoint", if *best { "The best held-out reward so far." } else { "" }.to_owned())

@@ -346,7 +346,7 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
 
 fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
     // Events before the last resumption no longer matter.
-    let resumed = |event: &Event| event.what == EventKind::Resumed {};
+    let resumed = |event: &Event| matches!(event.what, EventKind::Resumed { .. });
     let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
     let ended = latest.iter().rev().find(|event| {
         matches!(

@@ -27,6 +27,7 @@ pub(crate) fn run(name: &str, steps: u64) -> RunData {
             git_revision: None,
             seed: 1,
             device: "cpu".to_owned(),
+            gpu: None,
             threads: 4,
             chained: false,
             data: Vec::new(),

@@ -52,7 +52,15 @@ pub enum EventKind {
     /// The run started.
     Started {},
     /// The run was resumed from the checkpoint of this step.
-    Resumed {},
+    Resumed {
+        /// Device that computes from here on. `None` if it computes like the one on which the run
+        /// started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+        /// Name of its GPU, as in `run.json`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu: Option<String>,
+    },
     /// The run was interrupted by a signal and can be resumed.
     Interrupted {},
     /// A checkpoint was written.

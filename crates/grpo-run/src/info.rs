@@ -22,6 +22,9 @@ pub struct RunInfo {
     pub seed: u64,
     /// Device, e.g. `cpu` or `cuda:0`.
     pub device: String,
+    /// Name of the GPU. `None` on the CPU, and in runs created by older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
     /// Number of compute threads.
     pub threads: usize,
     /// SHA-256 of `config.toml` in hexadecimal.

@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 use crate::args::{Arguments, Command, GLOBAL};
 use crate::device::DeviceName;
 use crate::output::{check_written, note_lost, say_aside, say_error};
+use crate::ranks::let_first_report;
 use crate::task::{CommandGroup, TaskCommand, Tasks};
 use crate::visible::visible;
 
@@ -55,6 +56,9 @@ pub(crate) fn parse(
 /// Prints clap's message and exits the process. The message is escaped because it repeats
 /// arguments, which may contain file names from untrusted sources.
 fn exit(error: &clap::Error) -> ! {
+    if error.use_stderr() {
+        let_first_report();
+    }
     let text = error.to_string();
     if visible(&text) == text {
         // `error.exit()` would ignore write errors, e.g. on a full disk.

@@ -11,14 +11,15 @@ use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunFold
 use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
+use crate::checkpoint;
 use crate::output::{Progress, say, say_aside};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
+use crate::recorded_device::RecordedDevice;
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{unchanged, unlisted};
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
-use crate::{checkpoint, device};
 
 pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
@@ -34,8 +35,11 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     );
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
-    if let Some(warning) = device::replayed_elsewhere(&info.device, device::name()) {
-        say_aside(format_args!("device       {warning}"));
+    let events = folder.read_events()?;
+    let computed = RecordedDevice::of_step(&info, &events, arguments.step.into());
+    let difference = computed.difference(&RecordedDevice::of_this_process());
+    if let Some(why) = &difference {
+        say_aside(format_args!("device       the step was computed {why}"));
     }
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps)?;
@@ -69,7 +73,11 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         .with_product_precision(file.train.precision);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
-    compare(&record, prompt, &completion, &scored, &writer.spec.codec)
+    let compared = compare(&record, prompt, &completion, &scored, &writer.spec.codec);
+    compared.map_err(|error| match difference {
+        Some(why) => anyhow::anyhow!("{error}; it was sampled {why}"),
+        None => error,
+    })
 }
 
 /// Checks that step, prompt and sample are in range.

@@ -7,7 +7,7 @@ use chrono::{SecondsFormat, Utc};
 use grpo_run::{DataFile, RunInfo};
 use serde::Serialize;
 
-use crate::device;
+use crate::recorded_device::RecordedDevice;
 
 /// Git revision of this program.
 pub(crate) static REVISION: OnceLock<&'static str> = OnceLock::new();
@@ -24,13 +24,15 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         ("burn", locked_version("burn")),
         ("chematic", locked_version("chematic")),
     ];
+    let RecordedDevice { name: device, gpu } = RecordedDevice::of_this_process();
     RunInfo {
         command: std::env::args().collect(),
         started: now(),
         versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
         git_revision: REVISION.get().map(|revision| (*revision).to_owned()),
         seed,
-        device: device::name().to_string(),
+        device,
+        gpu,
         threads: rayon::current_num_threads(),
         // Filled in by `RunFolder`.
         config_sha256: String::new(),

@@ -52,8 +52,9 @@ pub(crate) fn preflight(
     }
     let micro_batches = plan.micro_batches;
     if micro_batches < ranks as f64 {
+        let noun = if micro_batches == 1.0 { "batch" } else { "batches" };
         lines.push(format!(
-            "warning: about {micro_batches} micro-batches per update for {ranks} processes, so some wait; lower train.micro_batch_tokens"
+            "warning: {ranks} processes share about {micro_batches} micro-{noun} per update, so some wait; lower train.micro_batch_tokens"
         ));
     }
     Ok(lines)

@@ -1,7 +1,9 @@
 //! `grpo devices` and `--device`. The tests run without a GPU, so they use the CPU.
 
+use serde_json::Value;
 use snapbox::str;
 
+use crate::resume;
 use crate::support::Place;
 
 #[test]
@@ -33,6 +35,59 @@ fn other_devices_are_refused() {
         assert_eq!(ended.code, Some(2));
         assert!(ended.stderr.contains("--device <NAME>"), "{}", ended.stderr);
     }
+}
+
+/// Returns a run of four steps whose `run.json` says that a GPU has computed them.
+fn run_of_a_gpu() -> Place {
+    let place = resume::place(4);
+    place.succeed(&["train", "train.toml"]);
+    let mut info: Value = serde_json::from_str(&place.read("run/run.json")).unwrap();
+    assert_eq!((&info["device"], info.get("gpu")), (&"cpu".into(), None));
+    info["device"] = "cuda:1".into();
+    info["gpu"] = "NVIDIA H100".into();
+    place.write("run/run.json", info.to_string());
+    place
+}
+
+const ELSEWHERE: &str = "on cuda:1 (NVIDIA H100), but this process computes on cpu, so results differ by rounding; use --device cuda:1 for equal ones";
+
+#[test]
+fn resuming_on_another_device_is_recorded() {
+    let place = run_of_a_gpu();
+    for lost in ["run/checkpoints/step-4", "run/model"] {
+        std::fs::remove_dir_all(place.path(lost)).unwrap();
+    }
+    let resume = ["train", "--resume", "run"];
+    let ended = place.succeed(&resume);
+    let warning = format!("device       the run started {ELSEWHERE}\n");
+    assert!(ended.stderr.contains(&warning), "{}", ended.stderr);
+    let events = place.read("run/events.jsonl");
+    let event = events.lines().find(|line| line.contains("\"resumed\"")).unwrap();
+    let event: Value = serde_json::from_str(event).unwrap();
+    assert_eq!((&event["step"], &event["device"]), (&3.into(), &"cpu".into()));
+    place.succeed(&["report", "run"]);
+    let page = place.read("run/report.html");
+    assert!(page.contains("The run resumed from this step on another device, cpu, so"), "{page}");
+    // Step 4 was now computed on the CPU.
+    let ended = place.succeed(&["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0"]);
+    assert!(!ended.stderr.contains("cuda:1"), "{}", ended.stderr);
+}
+
+#[test]
+fn differences_name_both_devices() {
+    let place = run_of_a_gpu();
+    let replay = ["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0"];
+    let ended = place.succeed(&replay);
+    assert!(
+        ended.stderr.contains(&format!("device       the step was computed {ELSEWHERE}\n")),
+        "{}",
+        ended.stderr
+    );
+    let metrics = place.read("run/metrics.jsonl").replace("\"reward_std\":0.", "\"reward_std\":1.");
+    place.write("run/metrics.jsonl", metrics);
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains(&format!("it was computed {ELSEWHERE}\n")), "{}", ended.stderr);
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn refuses_steps_that_were_not_recorded() {
     check(
         &["--step", "3"],
         str![
-            "the completions of step 3 were not recorded (save.completions_every = 2); recorded steps: 2"
+            "the completions of step 3 were not recorded (save.completions_every = 2; 1 records every step); recorded steps: 2"
         ],
     );
     check(

@@ -117,7 +117,7 @@ mod with_mpi {
             let limit = format!("train.micro_batch_tokens={tokens}");
             succeed(&place, 2, &["train", "train.toml", "--force", "--run", "run", "--set", &limit])
         };
-        let warning = "warning: about 1 micro-batches per update for 2 processes";
+        let warning = "warning: 2 processes share about 1 micro-batch per update";
         assert!(limit("100000").stdout.contains(warning));
         assert!(!limit("1").stdout.contains(warning));
     }

@@ -298,13 +298,13 @@ fn refuses_steps_and_samples_that_no_run_has() {
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &sparse[..]].concat());
     place.refuse(
         &["replay", "sparse", "--step", "3"],
-        str!["the completions of step 3 were not recorded (save.completions_every = 2); recorded steps: 2"],
+        str!["the completions of step 3 were not recorded (save.completions_every = 2; 1 records every step); recorded steps: 2"],
     );
     let never = ["--run", "never", "--set", "save.completions_every=0"];
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &never[..]].concat());
     place.refuse(
         &["replay", "never", "--step", "3"],
-        str!["the completions of step 3 were not recorded (save.completions_every = 0); recorded steps: none"],
+        str!["the completions of step 3 were not recorded (save.completions_every = 0; 1 records every step); recorded steps: none"],
     );
 
     let place = Place::for_pretraining();

@@ -195,7 +195,7 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
     let event = |what| Event { what, ..guard("warn") };
     let stopped = |reason: &str| event(EventKind::Stopped { reason: reason.to_owned() });
     let finished = || event(EventKind::Finished { calls: None });
-    let resumed = || event(EventKind::Resumed {});
+    let resumed = || event(EventKind::Resumed { device: None, gpu: None });
     let back = || guard("roll_back");
     let message = "kl = 0.4 is above 0.3";
     let spoke = |times| {

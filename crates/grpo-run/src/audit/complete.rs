@@ -49,7 +49,7 @@ pub(super) fn missing_events(
     // If the run was killed during a roll-back or while resuming, the ledger may not have been
     // truncated yet.
     let last = match events.last() {
-        Some(event) if went_back(event) || event.what == EventKind::Resumed {} => {
+        Some(event) if went_back(event) || matches!(event.what, EventKind::Resumed { .. }) => {
             last.min(event.step)
         }
         _ => last,

@@ -151,7 +151,7 @@ impl Evidence {
     /// to steps that were repeated.
     pub(super) fn latest_events(&self) -> &[Event] {
         let again = |event: &Event| {
-            matches!(event.what, EventKind::Resumed {} | EventKind::RolledBack { .. })
+            matches!(event.what, EventKind::Resumed { .. } | EventKind::RolledBack { .. })
         };
         let first = self.events.iter().rposition(again).map_or(0, |place| place + 1);
         &self.events[first..]
@@ -182,7 +182,7 @@ impl Evidence {
                     !reason.contains("metrics.jsonl") && !reason.contains("completions/")
                 }
                 EventKind::Started {}
-                | EventKind::Resumed {}
+                | EventKind::Resumed { .. }
                 | EventKind::Saved {}
                 | EventKind::RolledBack { .. }
                 | EventKind::Best { .. }
@@ -214,7 +214,7 @@ impl EventKind {
     /// known yet how far the run will be rolled back.
     pub(super) fn rewritten_after(&self, step: u64) -> Option<u64> {
         match self {
-            Self::Resumed {} | Self::RolledBack { .. } => Some(step),
+            Self::Resumed { .. } | Self::RolledBack { .. } => Some(step),
             Self::Guard { action, .. } => (action == "roll_back").then_some(0),
             _ => None,
         }

@@ -112,7 +112,7 @@ fn foreign_roll_backs(run: &RunFolder, events: &[EventLine]) -> Result<Vec<Strin
         !matches!(
             event.what,
             EventKind::Started {}
-                | EventKind::Resumed {}
+                | EventKind::Resumed { .. }
                 | EventKind::RolledBack { .. }
                 | EventKind::Stopped { .. }
                 | EventKind::Finished { .. }
@@ -191,7 +191,7 @@ fn saved_at_end(
     is_chained: bool,
 ) -> Result<bool, String> {
     let resumed = |event: &EventLine| {
-        matches!(event.what, EventKind::Resumed {} | EventKind::RolledBack { .. })
+        matches!(event.what, EventKind::Resumed { .. } | EventKind::RolledBack { .. })
     };
     let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
     let has_finished = latest.iter().any(|event| matches!(event.what, EventKind::Finished { .. }));

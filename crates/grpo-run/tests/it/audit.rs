@@ -282,7 +282,7 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
         if what != (EventKind::Finished { calls: None }) {
             check(&run, &[]);
         }
-        run.events = vec![event(3, what), event(2, EventKind::Resumed {})];
+        run.events = vec![event(3, what), event(2, EventKind::Resumed { device: None, gpu: None })];
         check(&run, &[]);
     }
     // The disk was full, so the line itself could not be written.
@@ -333,7 +333,7 @@ fn a_run_that_finished_has_all_of_its_steps() {
     let lacks = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
     check(&run, &[lacks]);
     // The run was extended and resumed.
-    run.events.push(event(3, EventKind::Resumed {}));
+    run.events.push(event(3, EventKind::Resumed { device: None, gpu: None }));
     check(&run, &[]);
 }
 

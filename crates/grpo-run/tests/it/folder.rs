@@ -16,6 +16,7 @@ pub(crate) fn info() -> RunInfo {
         git_revision: None,
         seed: u64::MAX,
         device: "cpu".into(),
+        gpu: None,
         threads: 2,
         chained: false,
         data: Vec::new(),

@@ -65,6 +65,7 @@ fn folder(path: &std::path::Path) -> RunFolder {
         git_revision: None,
         seed: 1,
         device: "cpu".into(),
+        gpu: None,
         threads: 1,
         chained: false,
         data: vec![],

@@ -20,7 +20,7 @@ use crate::models::Writer;
 use crate::output::is_quiet;
 use crate::recorded::records;
 use crate::recorded_steps::RecordedSteps;
-use crate::run_log::{Line, RunLog, observer_error};
+use crate::run_log::{Line, RunLog, observer_error, resumed};
 use crate::session::Session;
 use crate::task::BestFiles;
 use crate::train_settings::TrainSettings;
@@ -103,7 +103,7 @@ impl Observer {
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
             observer.finish_roll_back(done)?;
-            observer.event(steps_done, EventKind::Resumed {})?;
+            observer.event(steps_done, resumed(&session.folder)?)?;
         }
         Ok(observer)
     }
