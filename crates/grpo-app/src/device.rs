@@ -84,25 +84,27 @@ pub fn device() -> anyhow::Result<Device> {
     Ok(opened.insert(device).clone())
 }
 
-/// Returns a warning for several ranks if the device is a GPU that was not chosen.
+/// Returns a warning for several ranks if the device was not chosen although there are several GPUs.
 pub(crate) fn shared_by_ranks() -> Option<String> {
     let device = name();
-    (chosen().is_none() && device.backend != Backend::Cpu).then(|| {
+    let is_open = chosen().is_none() && device.backend != Backend::Cpu;
+    let count = if is_open { device.backend.devices().map_or(0, |found| found.len()) } else { 0 };
+    (count > 1).then(|| {
         let backend = device.backend.name();
         format!(
-            "each process computes on {device} of its machine; if a machine has several GPUs, choose one for each process, with Open MPI: sh -c 'grpo … --device {backend}:$OMPI_COMM_WORLD_LOCAL_RANK'"
+            "each process computes on {device} of its machine, which has {count} GPUs; choose one for each process, with Open MPI: sh -c 'grpo … --device {backend}:$OMPI_COMM_WORLD_LOCAL_RANK' (srun: SLURM_LOCALID)"
         )
     })
 }
 
-/// Returns the name of the GPU that computes, or `None` on the CPU.
+/// Returns the name of the GPU that computes, or `None` on the CPU and if the driver has none.
 ///
 /// # Errors
 /// Returns an error if the device does not work.
 pub(crate) fn gpu() -> anyhow::Result<Option<String>> {
     match name().backend {
         Backend::Cpu => Ok(None),
-        _ => Ok(Some(hardware(&device()?))),
+        _ => Ok(name_of_gpu(&device()?)),
     }
 }
 
@@ -260,12 +262,21 @@ pub(crate) fn verify(device: &Device) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the name that the driver has for a GPU.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn name_of_gpu(device: &Device) -> Option<String> {
+    Some(caught(|| device.identity()).ok()??.name)
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn name_of_gpu(_: &Device) -> Option<String> {
+    None
+}
+
 /// Returns the name of the hardware.
-#[allow(unused_variables, reason = "the CPU backend names no hardware")]
 pub(crate) fn hardware(device: &Device) -> String {
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    if let Ok(Some(identity)) = caught(|| device.identity()) {
-        return identity.name;
+    if let Some(name) = name_of_gpu(device) {
+        return name;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match cores {

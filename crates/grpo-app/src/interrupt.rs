@@ -61,7 +61,7 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
 fn answer(saves_progress: bool) -> &'static str {
     match saves_progress {
         true => "interrupting (finishing this step; send a second signal to quit without saving)",
-        false => "interrupted  nothing more to save",
+        false => "interrupted  nothing to save",
     }
 }
 

@@ -81,9 +81,8 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         // The message has already been printed.
         Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
-            ranks::let_first_report();
             // The message comes first, followed by each cause that adds information.
-            output::say_error(&error);
+            ranks::report(&error);
             pipeline::exit_code(&error)
         }
     }

@@ -78,14 +78,20 @@ pub(crate) fn let_first_report() {
     }
 }
 
+/// Prints an error. A rank other than the first waits for the first one and says which it is.
+pub(crate) fn report(error: &anyhow::Error) {
+    let_first_report();
+    match several() {
+        Some(Launch { rank: rank @ 1.., .. }) => {
+            say_error(&anyhow::anyhow!("rank {rank}: {error:#}"));
+        }
+        _ => say_error(error),
+    }
+}
+
 /// Prints an error and ends all ranks, which would otherwise wait for this one.
 pub(crate) fn give_up(ranks: &Ranks, error: &anyhow::Error) -> ! {
-    let_first_report();
-    if ranks.is_first() {
-        say_error(error);
-    } else {
-        say_error(&anyhow::anyhow!("rank {}: {error:#}", ranks.rank()));
-    }
+    report(error);
     remove_incomplete();
     ranks.abort(1)
 }

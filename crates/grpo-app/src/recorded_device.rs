@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use grpo_run::{Event, EventKind, RunInfo};
+use grpo_run::{Event, EventKind, RunInfo, device_and_gpu};
 
 use crate::device::{self, DeviceName};
 
@@ -23,7 +23,9 @@ impl RecordedDevice {
 
     /// Returns the device on which a run started.
     pub(crate) fn of_start(info: &RunInfo) -> Self {
-        Self { name: info.device.clone(), gpu: info.gpu.clone() }
+        // The name of the CPU's backend in older runs.
+        let name = if info.device == "flex" { "cpu" } else { &info.device };
+        Self { name: name.to_owned(), gpu: info.gpu.clone() }
     }
 
     /// Returns the device that computed a step of a run, which may have been resumed on another one.
@@ -47,25 +49,23 @@ impl RecordedDevice {
         }
     }
 
-    /// Explains, after the words "was computed", why the device `now` does not repeat the results of
-    /// this one exactly. Returns `None` if it does.
+    /// Explains, after the words "was computed", why results of the device `now` may differ from those of
+    /// this one. Returns `None` if they are equal.
     pub(crate) fn difference(&self, now: &Self) -> Option<String> {
         (!self.computes_like(now)).then(|| {
             let remedy = match self.name == now.name {
-                true => "use a GPU of the same type".to_owned(),
-                false => format!("use --device {}", self.name),
+                true => "a GPU of the same type".to_owned(),
+                false => format!("--device {}", self.name),
             };
             format!(
-                "on {self}, but this process computes on {now}, so results differ by rounding; {remedy} for equal ones"
+                "on {self}, but this process computes on {now}, so results can differ by rounding; use {remedy} to rule this out"
             )
         })
     }
 
     /// Returns whether both have the same backend and, as far as known, the same type of GPU.
     fn computes_like(&self, other: &Self) -> bool {
-        // The name of the CPU's backend in older runs.
-        let name = if self.name == "flex" { "cpu" } else { &self.name };
-        let [own, others] = [name, &other.name].map(|name| name.parse::<DeviceName>().ok());
+        let [own, others] = [&self.name, &other.name].map(|name| name.parse::<DeviceName>().ok());
         match (&self.gpu, &other.gpu) {
             (Some(gpu), Some(other)) if gpu != other => false,
             (Some(_), Some(_)) => own.map(|of| of.backend) == others.map(|of| of.backend),
@@ -76,8 +76,7 @@ impl RecordedDevice {
 
 impl fmt::Display for RecordedDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
-        self.gpu.as_ref().map_or(Ok(()), |gpu| write!(f, " ({gpu})"))
+        f.write_str(&device_and_gpu(&self.name, self.gpu.as_deref()))
     }
 }
 
@@ -96,7 +95,6 @@ mod tests {
     fn devices_that_compute_the_same_are_recognized() {
         for (recorded, now) in [
             (("cpu", ""), ("cpu", "")),
-            (("flex", ""), ("cpu", "")),
             (("wgpu", ""), ("wgpu:0", "A")),
             (("cuda:1", ""), ("cuda:1", "A")),
             (("cuda:1", "A"), ("cuda:0", "A")),
@@ -113,18 +111,17 @@ mod tests {
 
     #[test]
     fn other_devices_are_named_with_a_remedy() {
-        let same_type = "use a GPU of the same type";
+        let same_type = "a GPU of the same type";
         for (recorded, now, remedy) in [
-            (("cuda:1", ""), ("cpu", ""), "use --device cuda:1"),
-            (("cuda:1", ""), ("cuda:0", "A"), "use --device cuda:1"),
-            (("cpu", ""), ("wgpu:0", "A"), "use --device cpu"),
-            (("wgpu:0", "A"), ("cuda:0", "A"), "use --device wgpu:0"),
+            (("cuda:1", ""), ("cpu", ""), "--device cuda:1"),
+            (("cuda:1", ""), ("cuda:0", "A"), "--device cuda:1"),
+            (("cpu", ""), ("wgpu:0", "A"), "--device cpu"),
+            (("wgpu:0", "A"), ("cuda:0", "A"), "--device wgpu:0"),
             (("cuda:0", "A"), ("cuda:0", "B"), same_type),
-            (("tpu", ""), ("cpu", ""), "use --device tpu"),
         ] {
             let [recorded, now] = [recorded, now].map(|(name, gpu)| device(name, gpu));
             let expected = format!(
-                "on {recorded}, but this process computes on {now}, so results differ by rounding; {remedy} for equal ones"
+                "on {recorded}, but this process computes on {now}, so results can differ by rounding; use {remedy} to rule this out"
             );
             assert_eq!(recorded.difference(&now), Some(expected));
             let event = EventKind::Resumed { device: Some(now.name.clone()), gpu: now.gpu.clone() };
@@ -158,5 +155,7 @@ mod tests {
         assert_eq!([of(1), of(2)], [device("cuda:0", "A"), device("cuda:0", "A")]);
         assert_eq!([of(3), of(5)], [device("cpu", ""), device("cpu", "")]);
         assert_eq!(of(6), RecordedDevice::of_start(&info));
+        let older = RunInfo { device: "flex".to_owned(), gpu: None, ..info.clone() };
+        assert_eq!(RecordedDevice::of_start(&older), device("cpu", ""));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use grpo_run::{LedgerStep, RunFolder};
+use grpo_run::{Event, LedgerStep, RunFolder, RunInfo};
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
 
@@ -13,8 +13,8 @@ use crate::recorded_device::RecordedDevice;
 pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,
     ledger: BTreeMap<u64, LedgerStep>,
-    /// Why this process cannot repeat the first of them exactly. `None` if it can.
-    difference: Option<String>,
+    /// What says which device computed them. `None` if there are no steps.
+    run: Option<(RunInfo, Vec<Event>)>,
 }
 
 impl RecordedSteps {
@@ -27,10 +27,8 @@ impl RecordedSteps {
         let of_step = |line: Map<String, Value>| Some((line.get("step")?.as_u64()?, line));
         let lines = lines.into_iter().filter_map(of_step);
         let ledger = run.read_ledger()?.unwrap_or_default().into_iter();
-        let (info, events) = (run.read_info()?, run.read_events()?);
-        let computed = RecordedDevice::of_step(&info, &events, step + 1);
         Ok(Self {
-            difference: computed.difference(&RecordedDevice::of_this_process()),
+            run: Some((run.read_info()?, run.read_events()?)),
             metrics: lines.filter(|(of, _)| *of > step).collect(),
             ledger: ledger.map(|line| (line.step, line)).filter(|(of, _)| *of > step).collect(),
         })
@@ -63,12 +61,11 @@ impl RecordedSteps {
         for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
             let recorded = line.get(name).unwrap_or(&Value::Null);
             if recorded != value {
-                let why = match &self.difference {
-                    Some(why) => format!("it was computed {why}"),
-                    None => "this program or machine computes different results from the one that created the run".to_owned(),
-                };
+                let why = self.other_device(step).unwrap_or_else(|| {
+                    "; this program or machine computes different results from the one that created the run".to_owned()
+                });
                 return Err(format!(
-                    "step {step} does not match the record: `{name}` was {recorded} and is now {value}; {why}"
+                    "step {step} does not match the record: `{name}` was {recorded} and is now {value}{why}"
                 ));
             }
         }
@@ -76,9 +73,19 @@ impl RecordedSteps {
         let recorded = LedgerStep { recorded: None, previous: None, ..recorded.clone() };
         match recorded == *ledger {
             false => Err(format!(
-                "step {step} does not match the record: its metrics are equal, but the hashes of its weights or completions in ledger.jsonl differ"
+                "step {step} does not match the record: its metrics are equal, but the hashes of its weights or completions in ledger.jsonl differ{}",
+                self.other_device(step).unwrap_or_default()
             )),
             true => Ok(true),
         }
+    }
+
+    /// Says that a step was computed on another device than that of this process, for the end of a
+    /// sentence.
+    fn other_device(&self, step: u64) -> Option<String> {
+        let (info, events) = self.run.as_ref()?;
+        let computed = RecordedDevice::of_step(info, events, step);
+        let why = computed.difference(&RecordedDevice::of_this_process())?;
+        Some(format!("; it was computed {why}"))
     }
 }

@@ -5,7 +5,9 @@ use grpo_model::ProductPrecision::{Bf16, F32};
 use serde::Serialize;
 
 use crate::models::{Model, Size};
-use crate::work::{Shape, Work, adapter_step, copy, matmul, resident, sampling, step, training};
+use crate::work::{
+    Shape, Work, adapter_step, copy, matmul, resident, sampling, scoring, step, training,
+};
 
 /// A benchmark case. It is serialized to JSON for `cargo xtask bench`.
 #[derive(Debug, Serialize)]
@@ -55,8 +57,13 @@ const fn alone(
     Case { name, unit, peer: false, limit: None, quick: false, for_gpus: false, prepare }
 }
 
-const fn on_gpus(case: Case) -> Case {
-    Case { for_gpus: true, ..case }
+/// A case with the shape of a Qwen3, for GPUs.
+const fn of_qwen(
+    name: &'static str,
+    unit: &'static str,
+    prepare: fn() -> anyhow::Result<Work>,
+) -> Case {
+    Case { for_gpus: true, ..with_peer(name, unit, None, false, prepare) }
 }
 
 const OF_SMALL: Option<&str> = Some("matmul-small");
@@ -72,6 +79,7 @@ pub const CASES: &[Case] = &[
     with_peer("training-small", "tokens", OF_SMALL, true, || training(SMALL.0, 64, 48, 4, F32)),
     with_peer("step-small", "steps", OF_SMALL, true, || step(SMALL.0, SMALL.1, 2, F32)),
     with_peer("sampling-medium", "tokens", OF_MEDIUM, false, || sampling(MEDIUM.0, MEDIUM.1, F32)),
+    with_peer("scoring-medium", "tokens", OF_MEDIUM, false, || scoring(MEDIUM.0, MEDIUM.1, F32)),
     with_peer("training-medium", "tokens", OF_MEDIUM, false, || training(MEDIUM.0, 8, 256, 1, F32)),
     with_peer("matmul-small-bf16", "FLOP", None, false, || matmul(Size::Small, 64 * 48, Bf16)),
     with_peer("matmul-medium-bf16", "FLOP", None, false, || matmul(Size::Medium, 8 * 256, Bf16)),
@@ -90,19 +98,18 @@ pub const CASES: &[Case] = &[
     }),
     alone("step-medium", "steps", || step(MEDIUM.0, MEDIUM.1, 1, F32)),
     alone("copy", "bytes", copy),
-    on_gpus(alone("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1, F32))),
-    on_gpus(alone("sampling-large-bf16", "tokens", || sampling(LARGE.0, LARGE.1, Bf16))),
-    on_gpus(alone("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1, F32))),
-    on_gpus(alone("adapter-step-large-bf16", "steps", || adapter_step(LARGE.0, LARGE.1, Bf16))),
-    on_gpus(alone("sampling-extra-large", "tokens", || {
-        sampling(EXTRA_LARGE.0, EXTRA_LARGE.1, F32)
-    })),
-    on_gpus(alone("adapter-step-extra-large", "steps", || {
+    of_qwen("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1, F32)),
+    of_qwen("sampling-large-bf16", "tokens", || sampling(LARGE.0, LARGE.1, Bf16)),
+    of_qwen("scoring-large", "tokens", || scoring(LARGE.0, LARGE.1, F32)),
+    of_qwen("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1, F32)),
+    of_qwen("adapter-step-large-bf16", "steps", || adapter_step(LARGE.0, LARGE.1, Bf16)),
+    of_qwen("sampling-extra-large", "tokens", || sampling(EXTRA_LARGE.0, EXTRA_LARGE.1, F32)),
+    of_qwen("adapter-step-extra-large", "steps", || {
         adapter_step(EXTRA_LARGE.0, EXTRA_LARGE.1, F32)
-    })),
-    on_gpus(alone("adapter-step-extra-large-bf16", "steps", || {
+    }),
+    of_qwen("adapter-step-extra-large-bf16", "steps", || {
         adapter_step(EXTRA_LARGE.0, EXTRA_LARGE.1, Bf16)
-    })),
+    }),
     alone(RESIDENT, "steps", || resident(500)),
 ];
 

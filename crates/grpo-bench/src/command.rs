@@ -117,10 +117,10 @@ fn serve(work: &mut Work) -> anyhow::Result<()> {
 }
 
 fn answer(work: &mut Work) -> anyhow::Result<()> {
-    let Repetition { seconds, work, flops, details } = work()?;
+    let Repetition { seconds, work, flops, weight_bytes, details } = work()?;
     let peak_bytes = ResidentMemory::of_this_process().map(|memory| memory.peak);
     let device_bytes = grpo_kernels::gpu_memory(&device::device()?);
-    say_line(&Answer { seconds, work, flops, peak_bytes, device_bytes, details });
+    say_line(&Answer { seconds, work, flops, weight_bytes, peak_bytes, device_bytes, details });
     Ok(())
 }
 
@@ -155,6 +155,8 @@ struct Answer {
     work: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     flops: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight_bytes: Option<f64>,
     /// Peak resident memory since the start of the process, if it is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,

@@ -1,7 +1,10 @@
 //! Models with random weights in the sizes used by the acceptance tests.
 
 use grpo_app::device::device;
-use grpo_model::{Adapted, Adapter, LanguageModel, ModelConfig, MolGptConfig, Policy, Transformer};
+use grpo_model::{
+    Adapted, Adapter, LanguageModel, ModelConfig, MolGptConfig, Policy, ProductPrecision,
+    Transformer,
+};
 use serde_json::json;
 
 /// A model size with a context length.
@@ -144,6 +147,13 @@ impl Model {
         (to - from) as f64 * linear + attention + scored as f64 * 2.0 * width * vocabulary
     }
 
+    /// Returns the bytes of the weight matrices of a forward pass. Only those of blocks can be in 16 bits.
+    pub fn weight_bytes(self, precision: ProductPrecision) -> f64 {
+        let [layers, width, _, vocabulary] = self.size.numbers().map(|number| number as f64);
+        let of_a_weight = if precision.is_f32() { 4.0 } else { 2.0 };
+        layers * self.size.layer()[0] as f64 * of_a_weight + 4.0 * width * vocabulary
+    }
+
     /// Returns the FLOPs of a forward and backward pass. The backward pass needs twice as many as
     /// the forward pass.
     pub fn training_flops(self, tokens: usize, scored: usize) -> f64 {
@@ -180,6 +190,14 @@ mod tests {
             assert_eq!((of.heads, of.kv_heads, of.head_width), (16, 8, 128));
             assert_eq!(of.mlp_width, mlp_width);
         }
+    }
+
+    #[test]
+    fn bytes_of_weights_by_hand() {
+        let tiny = Model { size: Size::Tiny, context: 32 };
+        let [blocks, head] = [2.0 * 12.0 * 32.0 * 32.0, 32.0 * 32.0];
+        assert_eq!(tiny.weight_bytes(ProductPrecision::F32), 4.0 * (blocks + head));
+        assert_eq!(tiny.weight_bytes(ProductPrecision::Bf16), 2.0 * blocks + 4.0 * head);
     }
 
     #[test]

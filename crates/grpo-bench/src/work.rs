@@ -1,6 +1,7 @@
 //! The work that is measured by the benchmarks.
 
 mod sampling;
+mod scoring;
 mod step;
 mod training;
 
@@ -13,6 +14,7 @@ use grpo_model::ProductPrecision;
 use serde_json::Value;
 
 pub use self::sampling::{Shape, rollout, sampling, timed_sampling};
+pub use self::scoring::scoring;
 pub use self::step::{adapter_step, grpo_config, resident, step};
 pub use self::training::training;
 use crate::models::Size;
@@ -30,6 +32,8 @@ pub struct Repetition {
     /// Minimum number of floating-point operations for the matrix products of the model. Additional
     /// or repeated computations are not included.
     pub flops: Option<f64>,
+    /// Bytes of weights that are read, once for each token of a completion for all completions.
+    pub weight_bytes: Option<f64>,
     /// Additional measurements.
     pub details: Option<Value>,
 }
@@ -37,7 +41,7 @@ pub struct Repetition {
 impl Repetition {
     /// Creates the result for `work` that began at `started`.
     pub fn since(started: Instant, work: f64, flops: Option<f64>) -> Self {
-        Self { seconds: started.elapsed().as_secs_f64(), work, flops, details: None }
+        Self { seconds: started.elapsed().as_secs_f64(), work, flops, ..Self::default() }
     }
 }
 

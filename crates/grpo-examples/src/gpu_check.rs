@@ -1,8 +1,11 @@
 //! `grpo gpu-check`: compares a device with the CPU, and measures its speed.
 
+mod peers;
+mod rate;
 mod runs;
 mod speed;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -15,26 +18,31 @@ use grpo_app::task::{CommandGroup, TaskCommand};
 use serde::Serialize;
 use serde_json::Value;
 
+use self::peers::{Peer, Peers};
 use self::runs::{EXAMPLES, Example, Grpo, Measured};
 use self::speed::Speed;
 use crate::init_project;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  grpo gpu-check check                  the default device, in a few minutes
+  grpo gpu-check check                  the default device
   grpo gpu-check check --device cuda:1
-  grpo gpu-check check --device cpu     CPU against CPU (no differences)")]
+  grpo gpu-check check --device cpu     CPU against CPU (no differences)
+  grpo gpu-check check --python venv/bin/python     and against PyTorch, TRL and vLLM")]
 pub(crate) struct GpuCheckArguments {
     /// Folder to create for the examples, the runs and gpu-check.json; must be empty if it exists
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// Also measure PyTorch, transformers, TRL and, if it is installed, vLLM with this interpreter
+    #[arg(long, value_name = "PYTHON")]
+    python: Option<PathBuf>,
 }
 
 /// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Compare a device with the CPU, and measure its speed",
-        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules in f32, bf16 and f16, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. In 16 bits, rounding changes some tokens, so the reward may differ by 10 % and the entropy by 2 % in bf16, and by 5 % and 0.2 % in f16. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. Then models with random weights are sampled and trained, as `grpo bench` does, up to 1.7 billion parameters on a GPU. gpu-check.json lists devices, selftest, differences, speeds and memory, and is written after each part. A model that cannot be measured, for example for lack of memory, is listed with the reason. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
+        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules in f32, bf16 and f16, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. In 16 bits, rounding changes some tokens, so the reward may differ by 10 % and the entropy by 2 % in bf16, and by 5 % and 0.2 % in f16. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. Then models with random weights are sampled and trained, as `grpo bench` does, up to 1.7 billion parameters on a GPU. With --python, the same cases are measured with PyTorch, transformers and TRL (packages torch, transformers, trl, datasets, pandas and peft), and sampling with vLLM if it is installed. gpu-check.json lists devices, selftest, differences, speeds and memory, and is written after each part. A model that cannot be measured, for example for lack of memory, is listed with the reason. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
     ];
     TaskCommand::new("gpu-check", &about, CommandGroup::Other, |_, arguments| run(arguments))
 }
@@ -55,6 +63,8 @@ struct Report {
     selftest_seconds: f64,
     runs: Vec<Measured>,
     differences: Vec<Difference>,
+    /// Versions of the programs of `--python`.
+    peers: BTreeMap<String, String>,
     speed: Vec<Speed>,
 }
 
@@ -74,7 +84,10 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
     let name = device::name().to_string();
     // Fails before anything is written if the device does not work.
     device::device()?;
+    let peers = arguments.python.as_deref();
+    let peers = peers.map(|python| Peers::of(python, &name, &arguments.folder)).transpose()?;
     init_project::create(&arguments.folder)?;
+    peers.as_ref().map_or(Ok(()), Peers::write)?;
     let grpo = Grpo::new(&arguments.folder)?;
     let devices = grpo.json_lines(&["devices", "--json"])?;
     say_aside(format_args!("selftest on {name}"));
@@ -89,6 +102,7 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
         selftest_seconds: begin.elapsed().as_secs_f64(),
         runs: Vec::new(),
         differences: Vec::new(),
+        peers: peers.as_ref().map(|peers| peers.versions.clone()).unwrap_or_default(),
         speed: Vec::new(),
     };
     let path = arguments.folder.join("gpu-check.json");
@@ -106,7 +120,7 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
         report.compare(&example, on("cpu", "cpu")?, on(&name, "device")?);
         report.write(&path)?;
     }
-    speed::measure(&grpo, &name, |speed| {
+    speed::measure(&grpo, &name, peers.as_ref(), |speed| {
         report.speed.push(speed);
         report.write(&path)
     })?;
@@ -157,13 +171,28 @@ fn show(report: &Report) {
             run.task, run.device, run.tokens_per_second, run.step_seconds, run.seconds
         ));
     }
-    for Speed { case, unit, per_second, of_products, limit, device_bytes } in &report.speed {
-        let fraction = of_products.map(|part| format!(", {:.1} % of {limit}", 100.0 * part));
-        let memory = device_bytes.map(|bytes| format!(", {:.1} GB", bytes as f64 / 1e9));
-        let details = fraction.unwrap_or_default() + &memory.unwrap_or_default();
+    report.speed.iter().for_each(show_speed);
+}
+
+fn show_speed(speed: &Speed) {
+    let Speed { case, unit, per_second, of_products, limit, of_copy, device_bytes, peers } = speed;
+    let details = [
+        of_products.map(|part| format!(", {:.1} % of {limit}", 100.0 * part)),
+        of_copy.map(|part| format!(", {:.1} % of copy", 100.0 * part)),
+        device_bytes.map(|bytes| format!(", {:.1} GB", bytes as f64 / 1e9)),
+    ];
+    let details: String = details.into_iter().flatten().collect();
+    match per_second {
+        Ok(rate) => say(format_args!("{case:<29} {rate:.3e} {unit}/s{details}")),
+        Err(reason) => say(format_args!("{case:<29} could not be measured: {reason}")),
+    }
+    for Peer { name, per_second, ratio } in peers {
+        let ratio = ratio.map(|ratio| format!(", grpo is {ratio:.2} times as fast"));
         match per_second {
-            Ok(rate) => say(format_args!("{case:<29} {rate:.3e} {unit}/s{details}")),
-            Err(reason) => say(format_args!("{case:<29} could not be measured: {reason}")),
+            Ok(rate) => {
+                say(format_args!("  {name:<27} {rate:.3e} {unit}/s{}", ratio.unwrap_or_default()));
+            }
+            Err(reason) => say(format_args!("  {name:<27} could not be measured: {reason}")),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use grpo_data::statistics::mean;
-use grpo_run::{Event, EventKind};
+use grpo_run::{Event, EventKind, device_and_gpu};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -175,13 +175,8 @@ fn slowest_reward(run: &RunData) -> Option<String> {
     Some(format!("{} s: step {step}, prompt {}, sample {}", number(seconds), prompt?, sample?))
 }
 
-/// Formats a device, e.g. `cuda:0 (NVIDIA H100)`.
-fn device(name: &str, gpu: Option<&str>) -> String {
-    gpu.map_or_else(|| name.to_owned(), |gpu| format!("{name} ({gpu})"))
-}
-
 fn facts(run: &RunData) -> Vec<(&'static str, String)> {
-    let on = device(&run.info.device, run.info.gpu.as_deref());
+    let on = device_and_gpu(&run.info.device, run.info.gpu.as_deref());
     let mut facts = vec![
         ("folder", run.path.display().to_string()),
         ("started", run.info.started.clone()),
@@ -315,8 +310,8 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
         EventKind::Resumed { device: Some(name), gpu } => (
             "resumed",
             format!(
-                "The run resumed from this step on another device, {}, so results differ by rounding.",
-                device(name, gpu.as_deref())
+                "The run resumed from this step on another device, {}, so results can differ by rounding.",
+                device_and_gpu(name, gpu.as_deref())
             ),
         ),
         EventKind::Interrupted {} => ("interrupted", "A signal ended the run.".to_owned()),

@@ -52,7 +52,7 @@ pub use completions::{CompletionRecord, RecordedOutcome};
 pub use error::RunError;
 pub use events::{Event, EventKind, EventProof, ProvenEvent};
 pub use folder::{RunFolder, RunLock, lock_folder};
-pub use info::{DataFile, RunInfo};
+pub use info::{DataFile, RunInfo, device_and_gpu};
 pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};
 pub use ledger::{
     CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, RecordedHashes,

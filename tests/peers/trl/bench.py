@@ -26,19 +26,42 @@ warnings.filterwarnings("ignore")
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 SMALL = {"n_embd": 256, "n_layer": 8, "n_head": 8, "vocab_size": 100, "n_positions": 64, "tie_word_embeddings": False}
 MEDIUM = {"n_embd": 512, "n_layer": 12, "n_head": 8, "vocab_size": 32_000, "n_positions": 256, "tie_word_embeddings": True}
 
+QWEN = {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936}
+LARGE = QWEN | {"hidden_size": 1024, "intermediate_size": 3072}
+EXTRA_LARGE = QWEN | {"hidden_size": 2048, "intermediate_size": 6144}
 
 # Of tensors and models; `main` sets it.
 DEVICE = "cpu"
 
 
+def qwen_config(sizes):
+    return Qwen3Config(
+        **sizes,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-6,
+        rope_theta=1e6,
+        hidden_act="silu",
+        tie_word_embeddings=True,
+        attention_dropout=0.0,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+        attn_implementation="sdpa",
+    )
+
+
 def model_of(sizes):
     """Random weights and no dropout. Both activations are torch's own operations: `gelu_new`, GPT-2's name for the second,
     is seven operations in Python. A MolGPT is this architecture with a table of types beside that of tokens."""
+    torch.manual_seed(1)
+    if "hidden_size" in sizes:
+        with torch.device(DEVICE):
+            return Qwen3ForCausalLM(qwen_config(sizes))
     activation = "gelu" if sizes is SMALL else "gelu_pytorch_tanh"
     config = GPT2Config(
         **sizes,
@@ -51,7 +74,6 @@ def model_of(sizes):
         pad_token_id=0,
         attn_implementation="sdpa",
     )
-    torch.manual_seed(1)
     return GPT2LMHeadModel(config).to(DEVICE)
 
 
@@ -101,6 +123,51 @@ def sampling(sizes, rows, tokens, dtype=torch.float32):
     return run
 
 
+def scoring(sizes, rows, tokens):
+    """Log-probabilities of given tokens, as TRL takes them of a reference: logits, log-softmax, gather."""
+    model = model_of(sizes).eval()
+    ids = torch.randint(sizes["vocab_size"], (rows, 1 + tokens), device=DEVICE)
+
+    @torch.inference_mode()
+    def run():
+        started = time.perf_counter()
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        scores = logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+        assert scores.sum().isfinite()  # reads a number: a GPU would otherwise only be asked
+        return since(started, rows * tokens)
+
+    return run
+
+
+def vllm_sampling(sizes, rows, tokens, dtype=torch.float32):
+    """vLLM's `generate`, with the same weights in shape, one token a row and no end."""
+    from vllm import LLM, SamplingParams
+
+    folder = tempfile.TemporaryDirectory()
+    qwen_config(sizes | {"architectures": ["Qwen3ForCausalLM"]}).save_pretrained(folder.name)
+    engine = LLM(
+        model=folder.name,
+        load_format="dummy",  # random weights
+        skip_tokenizer_init=True,
+        dtype=str(dtype).removeprefix("torch."),
+        max_model_len=256,
+        enable_prefix_caching=False,
+        seed=1,
+    )
+    prompts = [{"prompt_token_ids": [i % sizes["vocab_size"]]} for i in range(rows)]
+    settings = SamplingParams(temperature=1.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+
+    def run():
+        started = time.perf_counter()
+        drawn = engine.generate(prompts, settings, use_tqdm=False)
+        answer = since(started, rows * tokens)
+        assert all(len(of.outputs[0].token_ids) == tokens for of in drawn)
+        return answer
+
+    run.folder = folder  # removed at the end
+    return run
+
+
 def training(sizes, rows, tokens, steps, bf16=False):
     """Forward, cross-entropy, backward, clipping by the global norm, AdamW (fused: one pass over all parameters). In bf16, with
     PyTorch's mixed precision."""
@@ -124,8 +191,9 @@ def training(sizes, rows, tokens, steps, bf16=False):
     return run
 
 
-def step(sizes, prompts, group, tokens, steps, bf16=False):
-    """Whole steps of TRL's GRPOTrainer. It runs in its own loop, which a callback holds between two repetitions."""
+def step(sizes, prompts, group, tokens, steps, bf16=False, rank=None):
+    """Whole steps of TRL's GRPOTrainer, of all weights, or of an adapter of the given rank on all linear layers. It runs in its
+    own loop, which a callback holds between two repetitions."""
     # TRL is imported only here: PyTorch's cases do without it.
     from datasets import Dataset
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -170,9 +238,16 @@ def step(sizes, prompts, group, tokens, steps, bf16=False):
         waiting = requests
         rows = prompts * group
         with tempfile.TemporaryDirectory() as folder:
-            # TRL makes the reference by reading the model's folder once more.
-            saved = pathlib.Path(folder) / "model"
-            model_of(sizes).save_pretrained(saved)
+            adapter, model, settings = None, model_of(sizes), None
+            if rank is None:
+                # TRL makes the reference by reading the model's folder once more. With an adapter, it is the model without it.
+                saved = pathlib.Path(folder) / "model"
+                model.save_pretrained(saved)
+                model, settings = str(saved), {"dtype": "float32", "attn_implementation": "sdpa"}
+            else:
+                from peft import LoraConfig
+
+                adapter = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
             arguments = GRPOConfig(
                 output_dir=folder,
                 use_cpu=DEVICE == "cpu",
@@ -196,10 +271,11 @@ def step(sizes, prompts, group, tokens, steps, bf16=False):
                 logging_strategy="no",
                 report_to="none",
                 disable_tqdm=True,
-                model_init_kwargs={"dtype": "float32", "attn_implementation": "sdpa"},
+                model_init_kwargs=settings,
             )
             trainer = GRPOTrainer(
-                model=str(saved),
+                model=model,
+                peft_config=adapter,
                 args=arguments,
                 reward_funcs=reward,
                 train_dataset=Dataset.from_dict({"prompt": [f"t{i}" for i in range(sizes["vocab_size"])]}),
@@ -231,6 +307,7 @@ CASES = {
     "training-small": lambda: training(SMALL, 64, 48, steps=4),
     "step-small": lambda: step(SMALL, 8, 8, 48, steps=2),
     "sampling-medium": lambda: sampling(MEDIUM, 16, 256),
+    "scoring-medium": lambda: scoring(MEDIUM, 16, 256),
     "training-medium": lambda: training(MEDIUM, 8, 256, steps=1),
     "matmul-small-bf16": lambda: matmul(256, 64 * 48, torch.bfloat16),
     "matmul-medium-bf16": lambda: matmul(512, 8 * 256, torch.bfloat16),
@@ -239,6 +316,21 @@ CASES = {
     "step-small-bf16": lambda: step(SMALL, 8, 8, 48, steps=2, bf16=True),
     "sampling-medium-bf16": lambda: sampling(MEDIUM, 16, 256, torch.bfloat16),
     "training-medium-bf16": lambda: training(MEDIUM, 8, 256, steps=1, bf16=True),
+    "sampling-large": lambda: sampling(LARGE, 32, 64),
+    "sampling-large-bf16": lambda: sampling(LARGE, 32, 64, torch.bfloat16),
+    "scoring-large": lambda: scoring(LARGE, 32, 64),
+    "adapter-step-large": lambda: step(LARGE, 4, 8, 64, steps=1, rank=16),
+    "adapter-step-large-bf16": lambda: step(LARGE, 4, 8, 64, steps=1, bf16=True, rank=16),
+    "sampling-extra-large": lambda: sampling(EXTRA_LARGE, 32, 64),
+    "adapter-step-extra-large": lambda: step(EXTRA_LARGE, 4, 8, 64, steps=1, rank=16),
+    "adapter-step-extra-large-bf16": lambda: step(EXTRA_LARGE, 4, 8, 64, steps=1, bf16=True, rank=16),
+}
+
+# With `--engine vllm`.
+VLLM_CASES = {
+    "sampling-large": lambda: vllm_sampling(LARGE, 32, 64),
+    "sampling-large-bf16": lambda: vllm_sampling(LARGE, 32, 64, torch.bfloat16),
+    "sampling-extra-large": lambda: vllm_sampling(EXTRA_LARGE, 32, 64),
 }
 
 
@@ -269,11 +361,14 @@ def main():
     parser.add_argument("--case", required=True, choices=CASES)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="cpu", help="`cpu`, or PyTorch's name of a GPU, e.g. `cuda:0`")
+    parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="which samples")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--serve", action="store_true")
     arguments = parser.parse_args()
     global DEVICE
     DEVICE = arguments.device
+    if DEVICE != "cpu":
+        torch.cuda.set_device(DEVICE)
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -286,9 +381,12 @@ def main():
         "threads": torch.get_num_threads(),
         "instruction_set": {"AVX512": "AVX-512"}.get(capability, capability),
     }
-    run = CASES[arguments.case]()
+    cases = VLLM_CASES if arguments.engine == "vllm" else CASES
+    if arguments.case not in cases:
+        sys.exit(f"error: {arguments.engine} does not have the case {arguments.case}")
+    run = cases[arguments.case]()
     asked = requests(arguments)
-    if arguments.case.startswith("step-"):
+    if "step-" in arguments.case:
         run(warmed_up(asked, ready))
         return
     run()
@@ -307,8 +405,9 @@ def warmed_up(asked, ready):
     yield from asked
 
 
-# Standard output is for the lines alone; whatever a library prints goes to standard error.
+# Standard output is for the lines alone; whatever a library or its processes print goes to standard error.
 LINES = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 sys.stdout = sys.stderr
 
 if __name__ == "__main__":

@@ -73,11 +73,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         .with_product_precision(file.train.precision);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
-    let compared = compare(&record, prompt, &completion, &scored, &writer.spec.codec);
-    compared.map_err(|error| match difference {
-        Some(why) => anyhow::anyhow!("{error}; it was sampled {why}"),
-        None => error,
-    })
+    compare(&record, prompt, &completion, &scored, &writer.spec.codec, difference)
 }
 
 /// Checks that step, prompt and sample are in range.
@@ -327,13 +323,15 @@ fn compare_reward(record: &CompletionRecord, scored: &ScoredAgain) -> Option<Str
     })
 }
 
-/// Prints which values match and which differ.
+/// Prints which values match and which differ. `other_device` says on which other device the completion
+/// was sampled.
 fn compare(
     record: &CompletionRecord,
     prompt: &Prompt,
     completion: &Completion,
     scored: &ScoredAgain,
     codec: &Codec,
+    other_device: Option<String>,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
     let text = codec.decode_completion(&completion.text_ids());
@@ -357,12 +355,15 @@ fn compare(
         .then(|| "the recorded text does not match its token ids".to_owned());
     let of_prompt = (record.prompt_text.as_deref().unwrap_or_default() != prompt)
         .then(|| "its prompt is different".to_owned());
+    let is_sampled_otherwise = of_ids.is_some() || of_logprobs.is_some();
+    let other_device = other_device.filter(|_| is_sampled_otherwise);
     let differences = [
         of_prompt,
         of_ids.map(|words| format!("ids {words}")),
         of_logprobs.map(|words| format!("log-probabilities {words}")),
         of_text,
         of_reward,
+        other_device.map(|why| format!("it was sampled {why}")),
     ];
     let differences: Vec<String> = differences.into_iter().flatten().collect();
     anyhow::ensure!(

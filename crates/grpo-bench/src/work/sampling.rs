@@ -46,6 +46,12 @@ impl Shape {
         self.prompts as f64 * (prefill + self.group as f64 * decode)
     }
 
+    /// Returns the bytes of weights that sampling reads: all of them once for the prompts, and once for
+    /// each token after the first.
+    pub fn weight_bytes(self, model: Model, precision: ProductPrecision) -> f64 {
+        self.tokens as f64 * model.weight_bytes(precision)
+    }
+
     /// Returns prompts with random token ids.
     pub fn prompts(self, model: Model) -> Vec<Prompt> {
         let rng = CounterRng::new(1, Purpose::Evaluation);
@@ -63,7 +69,10 @@ pub fn sampling(model: Model, shape: Shape, precision: ProductPrecision) -> anyh
     let policy = model.build()?.with_product_precision(precision);
     let rollout = rollout(&policy, shape, shape.completions())?;
     let tokens = shape.completions() * shape.tokens;
-    Ok(timed_sampling(&policy, rollout, shape.prompts(model), tokens, shape.flops(model)))
+    let mut work =
+        timed_sampling(&policy, rollout, shape.prompts(model), tokens, shape.flops(model));
+    let weight_bytes = Some(shape.weight_bytes(model, precision));
+    Ok(Box::new(move || Ok(Repetition { weight_bytes, ..work()? })))
 }
 
 /// Measures sampling. `tokens` and `flops` are the totals over all completions.
@@ -113,6 +122,8 @@ mod tests {
         let repetition = sampling(MODEL, shape, ProductPrecision::F32).unwrap()().unwrap();
         assert_eq!(repetition.work, 72.0);
         assert_eq!(repetition.flops, Some(shape.flops(MODEL)));
+        let of_a_token = MODEL.weight_bytes(ProductPrecision::F32);
+        assert_eq!(repetition.weight_bytes, Some(9.0 * of_a_token));
     }
 
     #[test]

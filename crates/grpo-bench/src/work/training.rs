@@ -44,7 +44,7 @@ pub fn training(
         NextTokenObjective::trainer(policy.clone(), &codec, &examples, &config, 1)?
             .run(&mut times)?;
         let (seconds, work) = (times.0.iter().skip(1).sum(), (steps * rows * tokens) as f64);
-        Ok(Repetition { seconds, work, flops: Some(flops), details: None })
+        Ok(Repetition { seconds, work, flops: Some(flops), ..Repetition::default() })
     }))
 }
 

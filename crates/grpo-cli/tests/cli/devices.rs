@@ -49,7 +49,7 @@ fn run_of_a_gpu() -> Place {
     place
 }
 
-const ELSEWHERE: &str = "on cuda:1 (NVIDIA H100), but this process computes on cpu, so results differ by rounding; use --device cuda:1 for equal ones";
+const ELSEWHERE: &str = "on cuda:1 (NVIDIA H100), but this process computes on cpu, so results can differ by rounding; use --device cuda:1 to rule this out";
 
 #[test]
 fn resuming_on_another_device_is_recorded() {
@@ -99,4 +99,9 @@ fn a_check_needs_a_new_folder() {
         &["gpu-check", "check"],
         str!["check is not empty; choose a new folder, then copy the files that you want from it"],
     );
+    place.refuse(
+        &["gpu-check", "new", "--python", "no/python"],
+        str!["--python [..]/no/python: no such file or folder"],
+    );
+    assert!(!place.path("new").exists());
 }

@@ -54,6 +54,19 @@ mod with_mpi {
         command
     }
 
+    #[test]
+    fn an_error_before_mpi_is_printed_once() {
+        let place = Place::for_training();
+        for (arguments, expect) in [
+            (&["train", "train.toml", "--device", "tpu"][..], "error: invalid value 'tpu'"),
+            (&["devices"], "error: this command runs in one process"),
+        ] {
+            let ended = Ended::of_command(&mut mpirun(&place, 2, arguments));
+            assert_ne!(ended.code, Some(0));
+            assert_eq!(ended.stderr.matches(expect).count(), 1, "{arguments:?}: {}", ended.stderr);
+        }
+    }
+
     fn succeed(place: &Place, count: usize, arguments: &[&str]) -> Ended {
         let ended = Ended::of_command(&mut mpirun(place, count, arguments));
         assert_eq!(ended.code, Some(0), "{count} × {arguments:?}: {}", ended.stderr);
