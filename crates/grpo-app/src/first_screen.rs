@@ -4,7 +4,7 @@ use burn::module::Module;
 use grpo_model::{LanguageModel, Policy};
 use toml::{Table, Value};
 
-use crate::recorded_device::RecordedDevice;
+use crate::recorded_device::of_this_process;
 use crate::train_file::TrainFile;
 
 /// Returns lines about the model, data, reward and device of a run that `ranks` processes share.
@@ -32,7 +32,7 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy, ranks: usize) -> Vec<S
         1 => String::new(),
         _ => format!(" in each of {ranks} processes"),
     };
-    let device = RecordedDevice::of_this_process();
+    let device = of_this_process();
     lines.push(format!("device       {device}, {threads} {unit}{shared}"));
     lines
 }

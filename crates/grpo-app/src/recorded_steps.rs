@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use grpo_run::{Event, LedgerStep, RunFolder, RunInfo};
+use grpo_run::{LedgerStep, RunDevices, RunFolder};
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
 
-use crate::recorded_device::RecordedDevice;
+use crate::recorded_device::difference;
 
 /// Metrics and ledger lines of all steps after a given step.
 #[derive(Default)]
 pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,
     ledger: BTreeMap<u64, LedgerStep>,
-    /// What says which device computed them. `None` if there are no steps.
-    run: Option<(RunInfo, Vec<Event>)>,
+    /// The devices that computed them. `None` if there are no steps.
+    devices: Option<RunDevices>,
 }
 
 impl RecordedSteps {
@@ -28,7 +28,7 @@ impl RecordedSteps {
         let lines = lines.into_iter().filter_map(of_step);
         let ledger = run.read_ledger()?.unwrap_or_default().into_iter();
         Ok(Self {
-            run: Some((run.read_info()?, run.read_events()?)),
+            devices: Some(RunDevices::of(&run.read_info()?, &run.read_events()?)),
             metrics: lines.filter(|(of, _)| *of > step).collect(),
             ledger: ledger.map(|line| (line.step, line)).filter(|(of, _)| *of > step).collect(),
         })
@@ -83,9 +83,7 @@ impl RecordedSteps {
     /// Says that a step was computed on another device than that of this process, for the end of a
     /// sentence.
     fn other_device(&self, step: u64) -> Option<String> {
-        let (info, events) = self.run.as_ref()?;
-        let computed = RecordedDevice::of_step(info, events, step);
-        let why = computed.difference(&RecordedDevice::of_this_process())?;
+        let why = difference(self.devices.as_ref()?.of_step(step))?;
         Some(format!("; it was computed {why}"))
     }
 }

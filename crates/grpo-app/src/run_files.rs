@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_report::command_of;
 use grpo_run::{
-    Checkpoint, DataFile, Existing, Newest, RunFolder, RunInfo, RunLock, VerifiedFolder,
+    Checkpoint, DataFile, Existing, Newest, RunDevices, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
 
 use crate::config;
 use crate::output::{say, say_aside};
-use crate::recorded_device::RecordedDevice;
+use crate::recorded_device::difference;
 use crate::recorded_folders::refuse_inside;
 
 /// Creates a run folder. With `force`, an existing folder is renamed first.
@@ -105,14 +105,13 @@ pub(crate) fn reopen<T>(
     Ok(Reopened { folder, lock, info, config })
 }
 
-impl<T> Reopened<T> {
-    /// Prints a warning if the run was started on another device.
-    pub(crate) fn compare_device(&self) {
-        let started = RecordedDevice::of_start(&self.info);
-        if let Some(why) = started.difference(&RecordedDevice::of_this_process()) {
-            say_aside(format_args!("device       the run started {why}"));
-        }
+/// Prints a warning if a step of the run was computed on another device.
+pub(crate) fn warn_of_device(folder: &RunFolder, info: &RunInfo, step: u64) -> anyhow::Result<()> {
+    let devices = RunDevices::of(info, &folder.read_events()?);
+    if let Some(why) = difference(devices.of_step(step)) {
+        say_aside(format_args!("device       step {step} was computed {why}"));
     }
+    Ok(())
 }
 
 /// Returns the last intact checkpoint and prints warnings about newer damaged ones. Returns `None`

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use grpo_run::{
-    ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent, RunFolder,
-    TensorBoard, sha256_of_file, sha256_of_manifest,
+    ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent,
+    RecordedDevice, RunFolder, TensorBoard, sha256_of_file, sha256_of_manifest,
 };
 use grpo_train::{GuardTrigger, TrainError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::checkpoint::CheckpointSection;
-use crate::config;
 use crate::output::say;
-use crate::recorded_device::RecordedDevice;
+use crate::recorded_device::of_this_process;
+use crate::{config, device};
 
 /// A line of `metrics.jsonl`.
 pub(crate) type Line = Map<String, Value>;
@@ -35,10 +35,10 @@ pub(crate) struct RunLog {
     last_checkpoint: Instant,
 }
 
-/// Returns the event that records that the run is resumed by this process.
-pub(crate) fn resumed(folder: &RunFolder) -> anyhow::Result<EventKind> {
-    let started = RecordedDevice::of_start(&folder.read_info()?);
-    Ok(started.resumed_on(RecordedDevice::of_this_process()))
+/// Returns the event that records that a run is resumed by this process.
+pub(crate) fn resumed() -> EventKind {
+    let RecordedDevice { name, gpu } = of_this_process();
+    EventKind::Resumed { device: Some(name), gpu }
 }
 
 impl RunLog {
@@ -60,7 +60,7 @@ impl RunLog {
             write_event(&mut events, 0, EventKind::Started {}, proof)?;
         }
         if is_resumed {
-            write_event(&mut events, done, resumed(folder)?, EventProof::default())?;
+            write_event(&mut events, done, resumed(), EventProof::default())?;
         }
         let metrics = folder.metrics_from(done + 1)?;
         let lines = folder.read_metrics()?;
@@ -165,7 +165,11 @@ impl RunLog {
         resume: &str,
     ) -> anyhow::Result<()> {
         self.event(step, EventKind::Interrupted {})?;
-        say(format_args!("interrupted  after step {step} of {steps}; resume with `grpo {resume}`"));
+        let other = device::chosen().filter(|chosen| *chosen != device::default_name());
+        let option = other.map_or_else(String::new, |device| format!(" --device {device}"));
+        say(format_args!(
+            "interrupted  after step {step} of {steps}; resume with `grpo {resume}{option}`"
+        ));
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use crate::preflight::preflight;
 use crate::prompts::Prompts;
 use crate::ranks::{Inputs, Restored};
 use crate::recorded_steps::RecordedSteps;
-use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
+use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted, warn_of_device};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
@@ -111,7 +111,6 @@ impl Session {
             loaded.value.check(&loaded.origin)?;
             Ok(loaded.value)
         })?;
-        reopened.compare_device();
         let Reopened { folder, lock, info, config: mut file } = reopened;
         if verify {
             file.refuse_servers("--verify")?;
@@ -119,6 +118,9 @@ impl Session {
         file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");
         let from = place(&folder, verify)?;
+        let step = from.as_ref().map_or(0, |(step, _)| *step);
+        // With `verify`, the next step is compared, otherwise it continues this one.
+        warn_of_device(&folder, &info, if verify { step + 1 } else { step.max(1) })?;
         let violations = violations_of_files(run, &tasks);
         drop(phase);
         for violation in violations {
@@ -128,7 +130,6 @@ impl Session {
         unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
         ranks.wait_for_all()?;
         let before = begun.preview(&file, &folder, &[])?;
-        let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         let restored = from.as_ref().map(|(step, found)| Restored::new(*step, found.path()));

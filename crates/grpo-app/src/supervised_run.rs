@@ -21,7 +21,9 @@ use crate::config::{self, Loaded, Origin};
 use crate::evidence::violations_of_supervised;
 use crate::interrupt;
 use crate::output::say;
-use crate::run_files::{Reopened, config_of_run, create_run, last_whole, reopen, unlisted};
+use crate::run_files::{
+    Reopened, config_of_run, create_run, last_whole, reopen, unlisted, warn_of_device,
+};
 use crate::run_log::RunLog;
 
 /// A parsed supervised command whose run folder has not been created yet.
@@ -65,7 +67,6 @@ impl<F: DeserializeOwned> Request<F> {
         let interrupt = interrupt::flag()?;
         if let Some(earlier) = &arguments.resume {
             let reopened = reopen(earlier, |folder| resumable(folder, command))?;
-            reopened.compare_device();
             let Reopened { folder, lock, info, config } = reopened;
             for violation in violations_of_supervised(&folder) {
                 say(format_args!("audit        {violation}"));
@@ -117,6 +118,7 @@ impl Start {
             Some((folder, lock, info)) => {
                 unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
                 let from = last_whole(&folder, folder.checkpoints()?, command)?;
+                warn_of_device(&folder, &info, from.as_ref().map_or(1, |(step, _)| *step))?;
                 (folder, lock, from)
             }
             None => {

@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use grpo_app::device;
 use grpo_app::output::{say, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
+use grpo_app::{config, device};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -53,7 +53,13 @@ struct Report {
     /// Whether the selftest passed and all metrics agree. Unknown until everything was measured; the file
     /// is written after each part.
     passed: Option<bool>,
-    version: &'static str,
+    /// The same as in `run.json`.
+    started: String,
+    versions: BTreeMap<String, String>,
+    git_revision: Option<String>,
+    threads: usize,
+    /// Name of the GPU.
+    gpu: Option<String>,
     /// Name for `--device`.
     device: String,
     /// Lines of `grpo devices --json`.
@@ -88,6 +94,7 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
     let peers = peers.map(|python| Peers::of(python, &name, &arguments.folder)).transpose()?;
     init_project::create(&arguments.folder)?;
     peers.as_ref().map_or(Ok(()), Peers::write)?;
+    let program = config::run_info(0, Vec::new());
     let grpo = Grpo::new(&arguments.folder)?;
     let devices = grpo.json_lines(&["devices", "--json"])?;
     say_aside(format_args!("selftest on {name}"));
@@ -95,7 +102,11 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
     let selftest = grpo.json_lines(&["selftest", "--json", "--device", &name])?.swap_remove(0);
     let mut report = Report {
         passed: None,
-        version: env!("CARGO_PKG_VERSION"),
+        started: program.started,
+        versions: program.versions,
+        git_revision: program.git_revision,
+        threads: program.threads,
+        gpu: program.gpu,
         device: name.clone(),
         devices,
         selftest,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use grpo_data::statistics::mean;
-use grpo_run::{Event, EventKind, device_and_gpu};
+use grpo_run::{Event, EventKind, RecordedDevice, RunDevices};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -176,11 +176,11 @@ fn slowest_reward(run: &RunData) -> Option<String> {
 }
 
 fn facts(run: &RunData) -> Vec<(&'static str, String)> {
-    let on = device_and_gpu(&run.info.device, run.info.gpu.as_deref());
+    let devices = RunDevices::of(&run.info, &run.events);
     let mut facts = vec![
         ("folder", run.path.display().to_string()),
         ("started", run.info.started.clone()),
-        ("device", format!("{on}, {} threads", run.info.threads)),
+        ("device", format!("{devices}; {} threads", run.info.threads)),
         ("seed", run.info.seed.to_string()),
     ];
     let versions = run.info.versions.iter().map(|(name, version)| format!("{name} {version}"));
@@ -307,13 +307,10 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
         EventKind::Resumed { device: None, .. } => {
             ("resumed", "The run resumed from this step.".to_owned())
         }
-        EventKind::Resumed { device: Some(name), gpu } => (
-            "resumed",
-            format!(
-                "The run resumed from this step on another device, {}, so results can differ by rounding.",
-                device_and_gpu(name, gpu.as_deref())
-            ),
-        ),
+        EventKind::Resumed { device: Some(name), gpu } => {
+            let device = RecordedDevice { name: name.clone(), gpu: gpu.clone() };
+            ("resumed", format!("The run resumed from this step on {device}."))
+        }
         EventKind::Interrupted {} => ("interrupted", "A signal ended the run.".to_owned()),
         EventKind::Checkpoint { best } => {
             ("checkpoint", if *best { "The best held-out reward so far." } else { "" }.to_owned())

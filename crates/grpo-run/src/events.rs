@@ -53,8 +53,7 @@ pub enum EventKind {
     Started {},
     /// The run was resumed from the checkpoint of this step.
     Resumed {
-        /// Device that computes from here on. `None` if it computes like the one on which the run
-        /// started.
+        /// Device that computes from here on. `None` in runs of older versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
         /// Name of its GPU, as in `run.json`.

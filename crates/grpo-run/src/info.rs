@@ -38,11 +38,6 @@ pub struct RunInfo {
     pub data: Vec<DataFile>,
 }
 
-/// Returns a device with the name of its GPU, e.g. `cuda:0 (NVIDIA H100)`.
-pub fn device_and_gpu(device: &str, gpu: Option<&str>) -> String {
-    gpu.map_or_else(|| device.to_owned(), |gpu| format!("{device} ({gpu})"))
-}
-
 /// An input file and its hash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFile {

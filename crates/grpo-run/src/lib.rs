@@ -28,6 +28,7 @@ mod chain;
 mod checkpoints;
 mod comparison;
 mod completions;
+mod devices;
 mod error;
 mod events;
 mod folder;
@@ -49,10 +50,11 @@ pub use chain::ChainWriter;
 pub use checkpoints::{Checkpoint, Newest};
 pub use comparison::{ComparedSample, Comparison, DiversityScale, Measure};
 pub use completions::{CompletionRecord, RecordedOutcome};
+pub use devices::{RecordedDevice, RunDevices};
 pub use error::RunError;
 pub use events::{Event, EventKind, EventProof, ProvenEvent};
 pub use folder::{RunFolder, RunLock, lock_folder};
-pub use info::{DataFile, RunInfo, device_and_gpu};
+pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};
 pub use ledger::{
     CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, RecordedHashes,

@@ -7,7 +7,7 @@ use grpo_data::{Codec, Completion, Outcome, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::{RewardInput, RewardRunner};
 use grpo_rollout::{Decode, Rollout, StepKey};
-use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunFolder};
+use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunDevices, RunFolder};
 use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
@@ -15,7 +15,7 @@ use crate::checkpoint;
 use crate::output::{Progress, say, say_aside};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
-use crate::recorded_device::RecordedDevice;
+use crate::recorded_device::{compute_alike, difference};
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{unchanged, unlisted};
 use crate::task::Tasks;
@@ -35,14 +35,13 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     );
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
-    let events = folder.read_events()?;
-    let computed = RecordedDevice::of_step(&info, &events, arguments.step.into());
-    let difference = computed.difference(&RecordedDevice::of_this_process());
-    if let Some(why) = &difference {
+    let devices = RunDevices::of(&info, &folder.read_events()?);
+    let other_device = difference(devices.of_step(arguments.step.into()));
+    if let Some(why) = &other_device {
         say_aside(format_args!("device       the step was computed {why}"));
     }
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
-    let source = Source::of(&folder, arguments, &recorded_steps)?;
+    let source = Source::of(&folder, arguments, &recorded_steps, &devices)?;
     unchanged(&info.data)?;
     let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
     unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
@@ -73,7 +72,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         .with_product_precision(file.train.precision);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
-    compare(&record, prompt, &completion, &scored, &writer.spec.codec, difference)
+    compare(&record, prompt, &completion, &scored, &writer.spec.codec, other_device)
 }
 
 /// Checks that step, prompt and sample are in range.
@@ -133,6 +132,7 @@ impl Source {
         folder: &RunFolder,
         arguments: &ReplayArguments,
         recorded_steps: &[u64],
+        devices: &RunDevices,
     ) -> anyhow::Result<Self> {
         let before = arguments.step - 1;
         if before == 0 {
@@ -155,6 +155,17 @@ impl Source {
             steps_to(before),
             replayable(&|step| step == 1)
         );
+        let start = devices.of_step(1);
+        let is_elsewhere = |step: &u64| !compute_alike(start, devices.of_step(*step));
+        if let Some(changed) = (2..=u64::from(arguments.step)).find(is_elsewhere) {
+            anyhow::bail!(
+                "the policy of step {} was not saved, and {} cannot be trained again on one device: {}; steps that can be replayed: {}",
+                arguments.step,
+                steps_to(before),
+                devices,
+                replayable(&|step| step < changed)
+            );
+        }
         // After a roll-back, the settings differ from the configuration.
         let events = folder.read_events()?;
         let roll_backs =

@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use anyhow::Context;
 use chrono::{SecondsFormat, Utc};
-use grpo_run::{DataFile, RunInfo};
+use grpo_run::{DataFile, RecordedDevice, RunInfo};
 use serde::Serialize;
 
-use crate::recorded_device::RecordedDevice;
+use crate::recorded_device::of_this_process;
 
 /// Git revision of this program.
 pub(crate) static REVISION: OnceLock<&'static str> = OnceLock::new();
@@ -24,7 +24,7 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         ("burn", locked_version("burn")),
         ("chematic", locked_version("chematic")),
     ];
-    let RecordedDevice { name: device, gpu } = RecordedDevice::of_this_process();
+    let RecordedDevice { name: device, gpu } = of_this_process();
     RunInfo {
         command: std::env::args().collect(),
         started: now(),

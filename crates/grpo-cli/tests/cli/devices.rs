@@ -59,7 +59,7 @@ fn resuming_on_another_device_is_recorded() {
     }
     let resume = ["train", "--resume", "run"];
     let ended = place.succeed(&resume);
-    let warning = format!("device       the run started {ELSEWHERE}\n");
+    let warning = format!("device       step 3 was computed {ELSEWHERE}\n");
     assert!(ended.stderr.contains(&warning), "{}", ended.stderr);
     let events = place.read("run/events.jsonl");
     let event = events.lines().find(|line| line.contains("\"resumed\"")).unwrap();
@@ -67,10 +67,18 @@ fn resuming_on_another_device_is_recorded() {
     assert_eq!((&event["step"], &event["device"]), (&3.into(), &"cpu".into()));
     place.succeed(&["report", "run"]);
     let page = place.read("run/report.html");
-    assert!(page.contains("The run resumed from this step on another device, cpu, so"), "{page}");
+    assert!(page.contains("The run resumed from this step on cpu."), "{page}");
+    assert!(page.contains("cuda:1 (NVIDIA H100); cpu from step 4 on; "), "{page}");
     // Step 4 was now computed on the CPU.
     let ended = place.succeed(&["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0"]);
     assert!(!ended.stderr.contains("cuda:1"), "{}", ended.stderr);
+    let ended = place.succeed(&["train", "--resume", "run", "--verify"]);
+    assert!(!ended.stderr.contains("cuda:1"), "{}", ended.stderr);
+    std::fs::remove_dir_all(place.path("run/checkpoints")).unwrap();
+    place.refuse(
+        &["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0"],
+        str!["the policy of step 4 was not saved, and steps 1 to 3 cannot be trained again on one device: cuda:1 (NVIDIA H100); cpu from step 4 on; steps that can be replayed: 1, 2, 3"],
+    );
 }
 
 #[test]

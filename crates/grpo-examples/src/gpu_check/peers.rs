@@ -52,7 +52,7 @@ struct TorchDevice {
 /// What another program achieves in a case.
 #[derive(Debug, Serialize)]
 pub(super) struct Peer {
-    /// `PyTorch`, also for transformers and TRL, or `vLLM`.
+    /// `PyTorch`, `transformers`, `TRL` or `vLLM`.
     pub(super) name: &'static str,
     /// Median over the repetitions, or the reason why there is none.
     #[serde(flatten, with = "RateOrReason")]
@@ -78,13 +78,19 @@ impl Peers {
         let output = command.args(["-c", VERSIONS, device.name]).output();
         let output = output.with_context(|| format!("--python {}", python.display()))?;
         let versions = serde_json::from_slice(&output.stdout);
-        let versions: BTreeMap<String, String> = versions
-            .map_err(|_| anyhow!("--python {}: {}", python.display(), last_line(&output.stderr)))?;
+        let versions: BTreeMap<String, String> = versions.map_err(|_| {
+            anyhow!(
+                "--python {}: expected a Python interpreter with a PyTorch for {}; it printed: {}",
+                python.display(),
+                device.name,
+                last_line(&output.stderr)
+            )
+        })?;
         let missing: Vec<&str> =
             NEEDED.into_iter().filter(|name| !versions.contains_key(*name)).collect();
         ensure!(
             missing.is_empty(),
-            "--python {}: these packages are not installed: {}",
+            "--python {}: these packages are not installed: {} (`pip install` them)",
             python.display(),
             missing.join(", ")
         );
@@ -99,7 +105,12 @@ impl Peers {
 
     /// Measures a case with each program that has it. `ours` is our own rate.
     pub(super) fn measure(&self, case: &str, ours: Option<f64>) -> Vec<Peer> {
-        let mut engines = vec![("PyTorch", "transformers")];
+        let name = match case {
+            _ if case.contains("step-") => "TRL",
+            _ if case.starts_with("sampling-") || case.starts_with("scoring-") => "transformers",
+            _ => "PyTorch",
+        };
+        let mut engines = vec![(name, "transformers")];
         if self.versions.contains_key("vllm") && cases_of_vllm().contains(&case) {
             engines.push(("vLLM", "vllm"));
         }
@@ -139,7 +150,7 @@ impl TorchDevice {
             return Ok(Self { name: "cpu", visible: String::new() });
         }
         let number = device.strip_prefix("cuda:").with_context(|| {
-            format!("--python compares on cuda or cpu, because PyTorch numbers GPUs differently from {device}; use --device cuda:0")
+            format!("--python compares on cuda or cpu, because PyTorch numbers GPUs differently from {device}; use --device cpu, or a program that was built for cuda")
         })?;
         let names = visible.map(|visible| visible.split(',').collect::<Vec<&str>>());
         let index: usize = number.parse()?;
@@ -180,7 +191,7 @@ fn cases_of_vllm() -> Vec<&'static str> {
 fn last_line(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let last = text.lines().rfind(|line| !line.trim().is_empty());
-    last.unwrap_or("no error message").to_owned()
+    last.unwrap_or("nothing").to_owned()
 }
 
 #[cfg(test)]
@@ -233,7 +244,7 @@ mod tests {
             last_line(b"Traceback\nModuleNotFoundError: trl\n\n"),
             "ModuleNotFoundError: trl"
         );
-        assert_eq!(last_line(b""), "no error message");
+        assert_eq!(last_line(b""), "nothing");
     }
 
     #[test]
@@ -242,6 +253,6 @@ mod tests {
         assert!(format!("{error:#}").contains("no/python: No such file"), "{error:#}");
         // Not an interpreter.
         let error = Peers::of(Path::new("false"), "cpu", Path::new(".")).err().unwrap();
-        assert!(format!("{error:#}").starts_with("--python false: no error message"), "{error:#}");
+        assert!(format!("{error:#}").ends_with("it printed: nothing"), "{error:#}");
     }
 }

@@ -103,7 +103,7 @@ impl Observer {
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
             observer.finish_roll_back(done)?;
-            observer.event(steps_done, resumed(&session.folder)?)?;
+            observer.event(steps_done, resumed())?;
         }
         Ok(observer)
     }
