@@ -24,11 +24,14 @@ use self::speed::Speed;
 use crate::init_project;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    next_help_heading = "Check",
+    after_help = "Examples:
   grpo gpu-check check                  the default device
   grpo gpu-check check --device cuda:1
   grpo gpu-check check --device cpu     CPU against CPU (no differences)
-  grpo gpu-check check --python venv/bin/python     and against PyTorch, TRL and vLLM")]
+  grpo gpu-check check --python venv/bin/python     and against PyTorch, TRL and vLLM"
+)]
 pub(crate) struct GpuCheckArguments {
     /// Folder to create for the examples, the runs and gpu-check.json; must be empty if it exists
     #[arg(value_name = "DIR")]
