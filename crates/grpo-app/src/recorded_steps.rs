@@ -13,7 +13,7 @@ use crate::recorded_device::difference;
 pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,
     ledger: BTreeMap<u64, LedgerStep>,
-    /// The devices that computed them. `None` if there are no steps.
+    /// The devices of the run. `None` in an empty list.
     devices: Option<RunDevices>,
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Distribution, Tensor};
 use grpo_app::device::device;
+use grpo_data::{CounterRng, Purpose};
 use grpo_kernels::half_linear;
 use grpo_model::ProductPrecision;
 use serde_json::Value;
@@ -17,7 +18,7 @@ pub use self::sampling::{Shape, rollout, sampling, timed_sampling};
 pub use self::scoring::scoring;
 pub use self::step::{adapter_step, grpo_config, resident, step};
 pub use self::training::training;
-use crate::models::Size;
+use crate::models::{Model, Size};
 
 /// A function that runs a single repetition.
 pub type Work = Box<dyn FnMut() -> anyhow::Result<Repetition>>;
@@ -43,6 +44,14 @@ impl Repetition {
     pub fn since(started: Instant, work: f64, flops: Option<f64>) -> Self {
         Self { seconds: started.elapsed().as_secs_f64(), work, flops, ..Self::default() }
     }
+}
+
+/// Returns `count` random token ids of a row.
+fn random_ids(seed: u64, row: usize, count: usize, model: Model) -> Vec<u32> {
+    let rng = CounterRng::new(seed, Purpose::Evaluation);
+    let vocabulary = model.size.vocabulary() as u64;
+    let id = |place: usize| rng.below([place as u32, row as u32, 0, 0], vocabulary) as u32;
+    (0..count).map(id).collect()
 }
 
 /// Measures matrix products, an upper bound for the throughput of models. It

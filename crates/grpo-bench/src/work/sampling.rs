@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use grpo_data::{CounterRng, Group, Prompt, Purpose};
+use grpo_data::{Group, Prompt, Purpose};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel, Policy, ProductPrecision};
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 
-use super::{Repetition, Work};
+use super::{Repetition, Work, random_ids};
 use crate::models::Model;
 
 /// The amount of work per repetition.
@@ -54,12 +54,8 @@ impl Shape {
 
     /// Returns prompts with random token ids.
     pub fn prompts(self, model: Model) -> Vec<Prompt> {
-        let rng = CounterRng::new(1, Purpose::Evaluation);
-        let id = |prompt: u32, place: usize| {
-            rng.below([place as u32, prompt, 0, 0], model.size.vocabulary() as u64) as u32
-        };
-        (0..self.prompts as u32)
-            .map(|i| Prompt::of_ids(i, (0..self.prompt_tokens).map(|t| id(i, t)).collect()))
+        (0..self.prompts)
+            .map(|i| Prompt::of_ids(i as u32, random_ids(1, i, self.prompt_tokens, model)))
             .collect()
     }
 }

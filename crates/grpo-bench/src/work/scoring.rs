@@ -2,22 +2,17 @@
 
 use std::time::Instant;
 
-use grpo_data::{CounterRng, Purpose};
 use grpo_model::{Frozen, LanguageModel, ProductPrecision, score_completions};
 
-use super::{Repetition, Shape, Work};
+use super::{Repetition, Shape, Work, random_ids};
 use crate::models::Model;
 
 /// Scores all completions of a shape in a single batch. Their tokens are random.
 pub fn scoring(model: Model, shape: Shape, precision: ProductPrecision) -> anyhow::Result<Work> {
     let policy = Frozen::snapshot(&model.build()?.with_product_precision(precision));
-    let rng = CounterRng::new(3, Purpose::Evaluation);
-    let vocabulary = model.size.vocabulary() as u64;
-    let ids = |completion: usize| -> Vec<u32> {
-        let id = |place: usize| rng.below([place as u32, completion as u32, 0, 0], vocabulary);
-        (0..shape.prompt_tokens + shape.tokens).map(|place| id(place) as u32).collect()
-    };
-    let all: Vec<Vec<u32>> = (0..shape.completions()).map(ids).collect();
+    let count = shape.prompt_tokens + shape.tokens;
+    let all: Vec<Vec<u32>> =
+        (0..shape.completions()).map(|row| random_ids(3, row, count, model)).collect();
     let work = (shape.completions() * shape.tokens) as f64;
     let fed = shape.prompt_tokens + shape.tokens - 1;
     let flops = shape.completions() as f64 * model.forward_flops(0, fed, shape.tokens);

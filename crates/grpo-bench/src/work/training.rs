@@ -1,7 +1,7 @@
 //! Benchmarks supervised training, i.e. the forward pass, cross-entropy, the backward pass,
 //! clipping and AdamW.
 
-use grpo_data::{Codec, CounterRng, Example, Examples, Purpose, SpecialIds};
+use grpo_data::{Codec, Example, Examples, SpecialIds};
 use grpo_model::ProductPrecision;
 use grpo_train::{
     CompletedStep, NextTokenObjective, Objective, PretrainConfig, SupervisedObserver,
@@ -9,7 +9,7 @@ use grpo_train::{
 };
 use serde_json::json;
 
-use super::{Repetition, Work};
+use super::{Repetition, Work, random_ids};
 use crate::models::Model;
 
 /// Runs `steps` steps per repetition. Each batch has `rows` examples with `tokens` targets. One
@@ -21,12 +21,7 @@ pub fn training(
     steps: usize,
     precision: ProductPrecision,
 ) -> anyhow::Result<Work> {
-    let rng = CounterRng::new(2, Purpose::Evaluation);
-    let vocabulary = model.size.vocabulary() as u64;
-    let example = |row: usize| {
-        let ids = (0..=tokens).map(|t| rng.below([t as u32, row as u32, 0, 0], vocabulary));
-        Example::of_all(ids.map(|id| id as u32).collect())
-    };
+    let example = |row: usize| Example::of_all(random_ids(2, row, tokens + 1, model));
     let examples = Examples {
         train: (0..(1 + steps) * rows).map(example).collect(),
         validation: vec![Example::of_all(vec![0, 1])],

@@ -11,6 +11,8 @@ use grpo_run::RunFolder;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::rate::median;
+
 /// This program, in the folder of the examples.
 pub(super) struct Grpo {
     program: PathBuf,
@@ -326,10 +328,8 @@ fn number(step: &Map<String, Value>, metric: &str) -> f64 {
     step.get(metric).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
 
-fn median_after_first(mut values: Vec<f64>) -> f64 {
-    let mut rest = values.split_off(values.len().min(1));
-    rest.sort_by(f64::total_cmp);
-    rest.get(rest.len() / 2).copied().unwrap_or(f64::NAN)
+fn median_after_first(values: Vec<f64>) -> f64 {
+    median(values.into_iter().skip(1)).unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
