@@ -47,8 +47,8 @@ pub(crate) struct Arguments {
     /// Errors only: no progress, tables or summaries
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) quiet: bool,
-    /// Compute device: cpu, cuda:N or wgpu:N, see `grpo devices` [default: a GPU if the program was
-    /// built for one, otherwise cpu]
+    /// Compute device: cpu, cuda:N or wgpu:N, see `grpo devices` [default: the recorded device for
+    /// --resume and replay, otherwise a GPU if the program was built for one, otherwise cpu]
     #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) device: Option<DeviceName>,
     #[command(subcommand)]

@@ -32,31 +32,52 @@ pub struct DeviceName {
     index: usize,
 }
 
-/// Device of this process, if it was chosen with `--device`.
-static CHOSEN: OnceLock<DeviceName> = OnceLock::new();
+/// The device of this process.
+#[derive(Clone, Copy)]
+struct Choice {
+    device: DeviceName,
+    /// Whether it was chosen with `--device`.
+    by_option: bool,
+}
 
-/// Chooses the device of this process.
+/// The device of this process, once it cannot change any more.
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+
+/// Chooses the device of this process, for `--device`.
 ///
 /// # Errors
-/// Returns an error if it is not built in, or if another one was chosen before.
+/// Returns an error if it is not built in, or if this process already uses another one.
 pub(crate) fn choose(device: DeviceName) -> anyhow::Result<()> {
     let DeviceName { backend, .. } = device;
     ensure!(backend.is_built_in(), "--device {device}: {}", backend.how_to_build_in());
+    let used = CHOICE.get_or_init(|| Choice { device, by_option: true }).device;
     ensure!(
-        *CHOSEN.get_or_init(|| device) == device,
-        "this process already uses another device; choose {device} in a process of its own"
+        used == device,
+        "this process already uses {used}; use {device} in a process of its own"
     );
+    Ok(())
+}
+
+/// Computes on a device instead of the default one, unless this process already has a device.
+///
+/// # Errors
+/// Returns an error if it does not work.
+pub(crate) fn prefer(device: DeviceName) -> anyhow::Result<()> {
+    if CHOICE.get().is_none() {
+        device.open()?;
+        CHOICE.get_or_init(|| Choice { device, by_option: false });
+    }
     Ok(())
 }
 
 /// Returns the device chosen with `--device`, if any.
 pub(crate) fn chosen() -> Option<DeviceName> {
-    CHOSEN.get().copied()
+    CHOICE.get().filter(|choice| choice.by_option).map(|choice| choice.device)
 }
 
 /// Returns the name of [`device`], as recorded in runs.
 pub fn name() -> DeviceName {
-    chosen().unwrap_or_else(default_name)
+    CHOICE.get().map_or_else(default_name, |choice| choice.device)
 }
 
 /// Returns the device that is used if none is chosen: the first one of the first backend that is built
@@ -66,8 +87,8 @@ pub(crate) fn default_name() -> DeviceName {
     DeviceName { backend: built_in.expect("a backend is built in"), index: 0 }
 }
 
-/// Returns the device that computes: the one chosen with `--device`, or else the first one of the
-/// first backend that is built in.
+/// Returns the device that computes: the one chosen with `--device`, or else the one of the run that
+/// is resumed or replayed, or else the first one of the first backend that is built in.
 ///
 /// # Errors
 /// Returns an error if it does not work. Another device is never used instead.
@@ -77,7 +98,8 @@ pub fn device() -> anyhow::Result<Device> {
     if let Some(device) = &*opened {
         return Ok(device.clone());
     }
-    let device = name().open()?;
+    let device = CHOICE.get_or_init(|| Choice { device: default_name(), by_option: false }).device;
+    let device = device.open()?;
     if !grpo_kernels::is_cpu(&device) {
         grpo_kernels::let_threads_sleep();
     }

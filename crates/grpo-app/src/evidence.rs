@@ -89,7 +89,7 @@ fn configuration(folder: &RunFolder, tasks: &Tasks) -> anyhow::Result<TrainFile>
 }
 
 /// Returns the name of the subfolder with the trained weights.
-fn kind(file: &TrainFile) -> &'static str {
+pub(crate) fn kind(file: &TrainFile) -> &'static str {
     if file.adapter.is_some() || file.lora.is_some() { "adapter" } else { "model" }
 }
 

@@ -1,12 +1,33 @@
 //! The device of this process, compared with the one that computed a step of a run.
 
+use anyhow::anyhow;
 use grpo_run::RecordedDevice;
 
 use crate::device::{self, DeviceName};
+use crate::output::say_aside;
 
 /// Returns the device of this process. Its GPU is only known if it works.
 pub(crate) fn of_this_process() -> RecordedDevice {
     RecordedDevice { name: device::name().to_string(), gpu: device::gpu().ok().flatten() }
+}
+
+/// Computes on the device that computed `what`, e.g. "step 3", unless another one was chosen with
+/// `--device`. Warns if results may then differ, and returns the reason, see [`difference`].
+///
+/// # Errors
+/// Returns an error if the device does not work.
+pub(crate) fn compute_on(recorded: &RecordedDevice, what: &str) -> anyhow::Result<Option<String>> {
+    if device::chosen().is_none() {
+        let opened = recorded.name.parse().and_then(device::prefer);
+        opened.map_err(|error| {
+            anyhow!("{what} was computed on {recorded}, which is used unless --device names another device (of the same type, for equal results): {error:#}")
+        })?;
+    }
+    let why = difference(recorded);
+    if let Some(why) = &why {
+        say_aside(format_args!("device       {what} was computed {why}"));
+    }
+    Ok(why)
 }
 
 /// Explains, after the words "was computed", why results of this process may differ from those of the

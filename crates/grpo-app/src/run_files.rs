@@ -9,8 +9,8 @@ use grpo_run::{
 };
 
 use crate::config;
-use crate::output::{say, say_aside};
-use crate::recorded_device::difference;
+use crate::output::say;
+use crate::recorded_device::compute_on;
 use crate::recorded_folders::refuse_inside;
 
 /// Creates a run folder. With `force`, an existing folder is renamed first.
@@ -105,13 +105,19 @@ pub(crate) fn reopen<T>(
     Ok(Reopened { folder, lock, info, config })
 }
 
-/// Prints a warning if a step of the run was computed on another device.
-pub(crate) fn warn_of_device(folder: &RunFolder, info: &RunInfo, step: u64) -> anyhow::Result<()> {
+/// Computes on the last device of the run, or on that of the step that is to be repeated, unless
+/// another one was chosen with `--device`.
+pub(crate) fn stay_on_device(
+    folder: &RunFolder,
+    info: &RunInfo,
+    repeated: Option<u64>,
+) -> anyhow::Result<()> {
     let devices = RunDevices::of(info, &folder.read_events()?);
-    if let Some(why) = difference(devices.of_step(step)) {
-        say_aside(format_args!("device       step {step} was computed {why}"));
-    }
-    Ok(())
+    let (device, what) = match repeated {
+        Some(step) => (devices.of_step(step), format!("step {step}")),
+        None => (devices.last(), "the run".to_owned()),
+    };
+    compute_on(device, &what).map(drop)
 }
 
 /// Returns the last intact checkpoint and prints warnings about newer damaged ones. Returns `None`

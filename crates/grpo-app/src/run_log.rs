@@ -12,9 +12,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::checkpoint::CheckpointSection;
+use crate::config;
 use crate::output::say;
 use crate::recorded_device::of_this_process;
-use crate::{config, device};
 
 /// A line of `metrics.jsonl`.
 pub(crate) type Line = Map<String, Value>;
@@ -41,6 +41,26 @@ pub(crate) fn resumed() -> EventKind {
     EventKind::Resumed { device: Some(name), gpu }
 }
 
+/// Opens `events.jsonl` after `done` steps and writes the events of starting and resuming.
+pub(crate) fn open_events(
+    folder: &RunFolder,
+    done: u64,
+    roll_backs: u32,
+    is_resumed: bool,
+) -> anyhow::Result<ChainWriter> {
+    let mut events = folder.events_from(done + 1, roll_backs)?;
+    // Older versions did not write hash chains.
+    if done == 0 && folder.read_events()?.is_empty() && folder.read_info()?.chained {
+        let info = Some(sha256_of_file(&folder.info_path())?);
+        let proof = EventProof { info, ..EventProof::default() };
+        write_event(&mut events, 0, EventKind::Started {}, proof)?;
+    }
+    if is_resumed {
+        write_event(&mut events, done, resumed(), EventProof::default())?;
+    }
+    Ok(events)
+}
+
 impl RunLog {
     /// Opens the files of a run after `done` steps. Lines of later steps are removed, and the
     /// remaining metrics are returned. With `is_resumed`, the event is written before any other file
@@ -52,16 +72,7 @@ impl RunLog {
         section: CheckpointSection,
         is_resumed: bool,
     ) -> anyhow::Result<(Self, Vec<Line>)> {
-        let mut events = folder.events_from(done + 1, roll_backs)?;
-        // Older versions did not write hash chains.
-        if done == 0 && folder.read_events()?.is_empty() && folder.read_info()?.chained {
-            let info = Some(sha256_of_file(&folder.info_path())?);
-            let proof = EventProof { info, ..EventProof::default() };
-            write_event(&mut events, 0, EventKind::Started {}, proof)?;
-        }
-        if is_resumed {
-            write_event(&mut events, done, resumed(), EventProof::default())?;
-        }
+        let events = open_events(folder, done, roll_backs, is_resumed)?;
         let metrics = folder.metrics_from(done + 1)?;
         let lines = folder.read_metrics()?;
         let log = Self {
@@ -165,11 +176,7 @@ impl RunLog {
         resume: &str,
     ) -> anyhow::Result<()> {
         self.event(step, EventKind::Interrupted {})?;
-        let other = device::chosen().filter(|chosen| *chosen != device::default_name());
-        let option = other.map_or_else(String::new, |device| format!(" --device {device}"));
-        say(format_args!(
-            "interrupted  after step {step} of {steps}; resume with `grpo {resume}{option}`"
-        ));
+        say(format_args!("interrupted  after step {step} of {steps}; resume with `grpo {resume}`"));
         Ok(())
     }
 

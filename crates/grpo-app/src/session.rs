@@ -23,7 +23,7 @@ use crate::preflight::preflight;
 use crate::prompts::Prompts;
 use crate::ranks::{Inputs, Restored};
 use crate::recorded_steps::RecordedSteps;
-use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted, warn_of_device};
+use crate::run_files::{Reopened, create_run, last_whole, reopen, stay_on_device, unlisted};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
@@ -55,6 +55,8 @@ pub(crate) struct Resume<'a> {
     pub(crate) run: &'a Path,
     /// Whether to repeat the steps after the checkpoint and compare them with the recorded ones.
     pub(crate) verify: bool,
+    /// Whether the run is finished. It is only verified then, and nothing is written.
+    pub(crate) is_finished: bool,
     /// URLs of the vLLM servers, if they have changed.
     pub(crate) rollout_url: &'a [String],
 }
@@ -105,7 +107,7 @@ impl Session {
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
-        let &Resume { run, verify, rollout_url } = resume;
+        let &Resume { run, verify, is_finished, rollout_url } = resume;
         let reopened = reopen(run, |folder| {
             let loaded = TrainFile::of_run(folder, &tasks)?;
             loaded.value.check(&loaded.origin)?;
@@ -119,17 +121,21 @@ impl Session {
         let phase = Phase::begin("checking the files of the run");
         let from = place(&folder, verify)?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
-        // With `verify`, the next step is compared, otherwise it continues this one.
-        warn_of_device(&folder, &info, if verify { step + 1 } else { step.max(1) })?;
         let violations = violations_of_files(run, &tasks);
         drop(phase);
         for violation in violations {
             say(format_args!("audit        {violation}"));
         }
+        stay_on_device(&folder, &info, verify.then_some(step + 1))?;
+        if verify {
+            say(format_args!("verifying    from step {step} on"));
+        } else {
+            say_resuming(step, file.train.steps);
+        }
         let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
         unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
         ranks.wait_for_all()?;
-        let before = begun.preview(&file, &folder, &[])?;
+        let before = if is_finished { None } else { begun.preview(&file, &folder, &[])? };
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         let restored = from.as_ref().map(|(step, found)| Restored::new(*step, found.path()));
@@ -139,16 +145,20 @@ impl Session {
         }
         session.is_resumed = true;
         if verify {
-            say(format_args!("verifying    from step {step} on"));
             session.verify()?;
+        }
+        if is_finished {
+            return Ok(session);
         }
         // The run was killed during a roll-back if undone steps, which are copied to
         // `rolled-back/`, are still in the log. They are not compared.
         let roll_backs = session.training.roll_backs();
         session.earlier.forget(&session.folder.undone(roll_backs)?);
         let (step, steps) = (session.training.steps(), session.file.train.steps);
-        say(format_args!("resuming     after step {step} of {steps}"));
         if step < steps {
+            if verify {
+                say_resuming(step.into(), steps);
+            }
             // The existing result is incomplete.
             session.folder.move_aside(session.kind)?;
             session.folder.move_aside("comparison.json")?;
@@ -202,6 +212,10 @@ impl TrainObserver<Policy> for Verifier<'_> {
         }
         Ok(())
     }
+}
+
+fn say_resuming(step: u64, steps: u32) {
+    say(format_args!("resuming     after step {step} of {steps}"));
 }
 
 /// Returns the checkpoint to resume from and its step, or `None` to start from the initial policy.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use grpo_run::{DataFile, Existing, RunFolder, RunInfo, RunLock, VerifiedFolder, verify};
+use grpo_run::{
+    DataFile, Existing, RecordedDevice, RunFolder, RunInfo, RunLock, VerifiedFolder, verify,
+};
 use grpo_train::{Objective, StopCause, SupervisedEnding, SupervisedTrainer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,10 +23,11 @@ use crate::config::{self, Loaded, Origin};
 use crate::evidence::violations_of_supervised;
 use crate::interrupt;
 use crate::output::say;
+use crate::recorded_device::of_this_process;
 use crate::run_files::{
-    Reopened, config_of_run, create_run, last_whole, reopen, unlisted, warn_of_device,
+    Reopened, config_of_run, create_run, last_whole, reopen, stay_on_device, unlisted,
 };
-use crate::run_log::RunLog;
+use crate::run_log::{RunLog, open_events};
 
 /// A parsed supervised command whose run folder has not been created yet.
 pub struct Request<F> {
@@ -68,6 +71,7 @@ impl<F: DeserializeOwned> Request<F> {
         if let Some(earlier) = &arguments.resume {
             let reopened = reopen(earlier, |folder| resumable(folder, command))?;
             let Reopened { folder, lock, info, config } = reopened;
+            stay_on_device(&folder, &info, None)?;
             for violation in violations_of_supervised(&folder) {
                 say(format_args!("audit        {violation}"));
             }
@@ -118,7 +122,6 @@ impl Start {
             Some((folder, lock, info)) => {
                 unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
                 let from = last_whole(&folder, folder.checkpoints()?, command)?;
-                warn_of_device(&folder, &info, from.as_ref().map_or(1, |(step, _)| *step))?;
                 (folder, lock, from)
             }
             None => {
@@ -166,6 +169,11 @@ impl SupervisedRun {
 
     /// Opens or creates a preparation stage in the subfolder `name`.
     pub fn stage(&self, name: &str) -> anyhow::Result<Self> {
+        if self.is_resumed {
+            // The device of a stage is that of the enclosing run.
+            let done = self.from.as_ref().map_or(0, |(step, _)| *step);
+            open_events(&self.folder, done, 0, true)?;
+        }
         let path = self.path().join(name);
         let is_resumed = path.exists();
         let folder = match is_resumed {
@@ -176,7 +184,9 @@ impl SupervisedRun {
                 folder
             }
             false => {
-                let (config, info) = (self.folder.read_config()?, self.folder.read_info()?);
+                let RecordedDevice { name: device, gpu } = of_this_process();
+                let info = RunInfo { device, gpu, ..self.folder.read_info()? };
+                let config = self.folder.read_config()?;
                 RunFolder::create(&path, Existing::Refuse, &config, &info)?.0
             }
         };

@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::peers::{Peer, Peers};
+use self::rate::rate_text;
 use self::runs::{EXAMPLES, Example, Grpo, Measured};
 use self::speed::Speed;
 use crate::init_project;
@@ -197,14 +198,15 @@ fn show_speed(speed: &Speed) {
     ];
     let details: String = details.into_iter().flatten().collect();
     match per_second {
-        Ok(rate) => say(format_args!("{case:<29} {rate:.3e} {unit}/s{details}")),
+        Ok(rate) => say(format_args!("{case:<29} {}{details}", rate_text(*rate, unit))),
         Err(reason) => say(format_args!("{case:<29} could not be measured: {reason}")),
     }
     for Peer { name, per_second, ratio } in peers {
         let ratio = ratio.map(|ratio| format!(", grpo is {ratio:.2} times as fast"));
         match per_second {
             Ok(rate) => {
-                say(format_args!("  {name:<27} {rate:.3e} {unit}/s{}", ratio.unwrap_or_default()));
+                let rate = rate_text(*rate, unit);
+                say(format_args!("  {name:<27} {rate}{}", ratio.unwrap_or_default()));
             }
             Err(reason) => say(format_args!("  {name:<27} could not be measured: {reason}")),
         }

@@ -35,17 +35,28 @@ impl RunDevices {
         // The name of the CPU's backend in older runs.
         let name = if info.device == "flex" { "cpu" } else { &info.device };
         let start = RecordedDevice { name: name.to_owned(), gpu: info.gpu.clone() };
+        let mut last = start.clone();
         let mut parts = vec![(1, start)];
         for event in events {
-            let EventKind::Resumed { device: Some(name), gpu } = &event.what else { continue };
+            match &event.what {
+                EventKind::Resumed { device: Some(name), gpu } => {
+                    last = RecordedDevice { name: name.clone(), gpu: gpu.clone() };
+                }
+                EventKind::RolledBack { .. } => {}
+                _ => continue,
+            }
             // The steps after this one were undone.
             parts.retain(|(first, _)| *first <= event.step);
-            let device = RecordedDevice { name: name.clone(), gpu: gpu.clone() };
-            if parts.last().is_none_or(|(_, last)| *last != device) {
-                parts.push((event.step + 1, device));
+            if parts.last().is_none_or(|(_, before)| *before != last) {
+                parts.push((event.step + 1, last.clone()));
             }
         }
         Self { parts }
+    }
+
+    /// Returns the device on which the run started or was last resumed.
+    pub fn last(&self) -> &RecordedDevice {
+        self.of_step(u64::MAX)
     }
 
     /// Returns the device that computed a step, counted from 1.
@@ -114,6 +125,23 @@ mod tests {
         // From the beginning.
         let devices = RunDevices::of(&info("cpu", None), &[resumed(0, "wgpu:0")]);
         assert_eq!(devices.of_step(1).name, "wgpu:0");
+    }
+
+    #[test]
+    fn steps_after_a_roll_back_are_computed_on_the_last_device() {
+        let back = |step| {
+            let what = EventKind::RolledBack {
+                number: 1,
+                from_step: 8,
+                learning_rate_factor: 0.5,
+                kl_coef: 0.0,
+            };
+            Event { step, at: String::new(), what }
+        };
+        let devices = RunDevices::of(&info("cuda:0", None), &[resumed(5, "cpu"), back(2)]);
+        assert_eq!(devices.to_string(), "cuda:0; cpu from step 3 on");
+        let devices = RunDevices::of(&info("cpu", None), &[back(2)]);
+        assert_eq!(devices.to_string(), "cpu");
     }
 
     #[test]

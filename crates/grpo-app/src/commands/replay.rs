@@ -12,10 +12,10 @@ use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
 use crate::checkpoint;
-use crate::output::{Progress, say, say_aside};
+use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
-use crate::recorded_device::{compute_alike, difference};
+use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{unchanged, unlisted};
 use crate::task::Tasks;
@@ -36,13 +36,10 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
     let devices = RunDevices::of(&info, &folder.read_events()?);
-    let other_device = difference(devices.of_step(arguments.step.into()));
-    if let Some(why) = &other_device {
-        say_aside(format_args!("device       the step was computed {why}"));
-    }
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps, &devices)?;
     unchanged(&info.data)?;
+    let other_device = compute_on(devices.of_step(arguments.step.into()), "the step")?;
     let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
     unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
     if let Some(size) = arguments.batch_size {

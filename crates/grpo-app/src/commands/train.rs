@@ -26,6 +26,7 @@ use crate::train_file::TrainFile;
 
 pub(crate) use observer::Show;
 
+use finished::Finished;
 use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -72,9 +73,15 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         }
         return Ok(());
     }
+    let finished = match &run.resume {
+        Some(earlier) if ranks.is_first() => Finished::of(earlier, tasks),
+        _ => None,
+    };
     if let (Some(earlier), false) = (&run.resume, verify) {
-        let is_finished = ranks.is_first().then(|| finished::is_finished(earlier, tasks));
-        if ranks.from_first(is_finished.transpose()?)? {
+        if let Some(finished) = &finished {
+            finished.check(earlier, tasks)?;
+        }
+        if ranks.from_first(ranks.is_first().then_some(finished.is_some()))? {
             return Ok(());
         }
     }
@@ -90,8 +97,14 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
     let stop = Arc::clone(&flag);
     let mut session = match &run.resume {
         Some(earlier) => {
-            let resume = Resume { run: earlier, verify, rollout_url };
-            Session::resume(&resume, *tasks, flag, ranks)?
+            let is_finished = finished.is_some();
+            let resume = Resume { run: earlier, verify, is_finished, rollout_url };
+            let session = Session::resume(&resume, *tasks, flag, ranks)?;
+            if let Some(finished) = finished {
+                finished.say(earlier);
+                return Ok(());
+            }
+            session
         }
         None => Session::begin(run, *tasks, flag, ranks)?,
     };

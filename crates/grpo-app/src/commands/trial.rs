@@ -109,10 +109,8 @@ fn trained(
     let mut session = match (&arguments.resume, &arguments.config) {
         (Some(run), _) => {
             refuse_other_runs(run)?;
-            {
-                let resume = Resume { run, verify: false, rollout_url: &[] };
-                Session::resume(&resume, *tasks, stop, &Ranks::alone())?
-            }
+            let resume = Resume { run, verify: false, is_finished: false, rollout_url: &[] };
+            Session::resume(&resume, *tasks, stop, &Ranks::alone())?
         }
         (None, configuration) => {
             let configuration = configuration.as_ref().context("missing argument CONFIG")?;

@@ -19,6 +19,7 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 
+use crate::device;
 use crate::interrupt::Interrupted;
 use crate::output::{command_line, say, say_aside, say_error, table};
 use file::{Pipeline, Stage, set_options};
@@ -73,6 +74,9 @@ impl PipelineArguments {
             None => {
                 let mut words = vec!["run".to_owned(), self.pipeline.display().to_string()];
                 words.extend(set_options(&self.set));
+                if let Some(device) = device::chosen() {
+                    words.extend(["--device".to_owned(), device.to_string()]);
+                }
                 format!("resume with `grpo {}`", command_line(&words))
             }
         }

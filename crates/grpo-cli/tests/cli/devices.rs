@@ -57,9 +57,8 @@ fn resuming_on_another_device_is_recorded() {
     for lost in ["run/checkpoints/step-4", "run/model"] {
         std::fs::remove_dir_all(place.path(lost)).unwrap();
     }
-    let resume = ["train", "--resume", "run"];
-    let ended = place.succeed(&resume);
-    let warning = format!("device       step 3 was computed {ELSEWHERE}\n");
+    let ended = place.succeed(&["train", "--resume", "run", "--device", "cpu"]);
+    let warning = format!("device       the run was computed {ELSEWHERE}\n");
     assert!(ended.stderr.contains(&warning), "{}", ended.stderr);
     let events = place.read("run/events.jsonl");
     let event = events.lines().find(|line| line.contains("\"resumed\"")).unwrap();
@@ -74,6 +73,10 @@ fn resuming_on_another_device_is_recorded() {
     assert!(!ended.stderr.contains("cuda:1"), "{}", ended.stderr);
     let ended = place.succeed(&["train", "--resume", "run", "--verify"]);
     assert!(!ended.stderr.contains("cuda:1"), "{}", ended.stderr);
+    // The next resume uses the CPU, too.
+    std::fs::remove_dir_all(place.path("run/model")).unwrap();
+    let ended = place.succeed(&["train", "--resume", "run"]);
+    assert!(!ended.stderr.contains("cuda:1"), "{}", ended.stderr);
     std::fs::remove_dir_all(place.path("run/checkpoints")).unwrap();
     place.refuse(
         &["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0"],
@@ -82,9 +85,29 @@ fn resuming_on_another_device_is_recorded() {
 }
 
 #[test]
+fn a_run_stays_on_its_device() {
+    let place = run_of_a_gpu();
+    std::fs::remove_dir_all(place.path("run/model")).unwrap();
+    let files = place.files();
+    let not_here = "which is used unless --device names another device (of the same type, for equal results): device cuda:1 cannot be used: not built in; build with `cargo xtask build --features cuda`; `grpo devices` lists the devices that work, and `--device cpu` computes on the CPU";
+    for (what, command) in [
+        ("the run", &["train", "--resume", "run"][..]),
+        ("step 4", &["train", "--resume", "run", "--verify"]),
+        ("the step", &["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0"]),
+    ] {
+        let message = format!("{what} was computed on cuda:1 (NVIDIA H100), {not_here}");
+        let ended = place.run(command);
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.stderr.contains(&message), "{}", ended.stderr);
+    }
+    assert_eq!(place.files(), files);
+}
+
+#[test]
 fn differences_name_both_devices() {
     let place = run_of_a_gpu();
-    let replay = ["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0"];
+    let replay =
+        ["replay", "run", "--step", "4", "--prompt", "0", "--sample", "0", "--device", "cpu"];
     let ended = place.succeed(&replay);
     assert!(
         ended.stderr.contains(&format!("device       the step was computed {ELSEWHERE}\n")),
@@ -93,7 +116,7 @@ fn differences_name_both_devices() {
     );
     let metrics = place.read("run/metrics.jsonl").replace("\"reward_std\":0.", "\"reward_std\":1.");
     place.write("run/metrics.jsonl", metrics);
-    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    let ended = place.run(&["train", "--resume", "run", "--verify", "--device", "cpu"]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains(&format!("it was computed {ELSEWHERE}\n")), "{}", ended.stderr);
 }

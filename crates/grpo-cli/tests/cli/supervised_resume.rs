@@ -132,6 +132,9 @@ fn resumes_judge_training() {
     assert!(ended.stdout.contains("resuming     after step 30 of 60\n"), "{}", ended.stdout);
     assert!(ended.stdout.contains("resuming     after step 0 of 20\n"), "{}", ended.stdout);
     assert!(result(&place.path("run")) == expected && result_of_trunk(&place) == trunk);
+    // The run records a resume of its stage too, because the device of a later resume depends on it.
+    let events = objects(&place.read("run/events.jsonl"));
+    assert_eq!(events.iter().filter(|event| event["event"] == "resumed").count(), 2);
 }
 
 fn result_of_trunk(place: &Place) -> Vec<(std::path::PathBuf, Vec<u8>)> {

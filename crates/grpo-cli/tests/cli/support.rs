@@ -1,6 +1,7 @@
 //! Runs the program in temporary folders. All tests share a small trained model.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
@@ -92,7 +93,7 @@ impl Place {
         assert_eq!(self.files(), before, "grpo {arguments:?} left something behind");
     }
 
-    /// Lists the paths and sizes of all files.
+    /// Lists the paths of all files with a hash of their contents.
     pub(crate) fn files(&self) -> Vec<(PathBuf, u64)> {
         let mut found = Vec::new();
         let mut folders = vec![self.0.path().to_owned()];
@@ -103,7 +104,11 @@ impl Place {
                 if data.is_dir() {
                     folders.push(entry.path());
                 }
-                found.push((entry.path(), if data.is_dir() { 0 } else { data.len() }));
+                let mut hash = DefaultHasher::new();
+                if data.is_file() {
+                    hash.write(&fs::read(entry.path()).unwrap());
+                }
+                found.push((entry.path(), hash.finish()));
             }
         }
         found.sort();

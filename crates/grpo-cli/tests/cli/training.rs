@@ -274,8 +274,17 @@ fn the_reward_scores_a_molecule_once_and_a_run_ends_after_its_calls() {
         assert!((line["archive/top_10"].as_f64().unwrap() - mean).abs() < 1e-12);
     }
     assert_eq!(scores.len(), 30);
-    assert!(lines.len() < 100);
+    let last = lines.len();
+    assert!(last < 100);
     place.succeed(&["audit", "run"]);
+    let files = place.files();
+    for verify in [&[][..], &["--verify"]] {
+        let ended = place.succeed(&[&["train", "--resume", "run"], verify].concat());
+        let line =
+            format!("finished     run: it ended after step {last} of 100 (train.max_reward_calls)");
+        assert!(ended.stdout.contains(&line), "{}", ended.stdout);
+        assert_eq!(place.files(), files);
+    }
 }
 
 /// Recomputes the effect of a diversity filter on the recorded completions with plain loops.

@@ -8,8 +8,11 @@ use crate::resume::place;
 fn a_run_is_verified() {
     let place = place(4);
     place.succeed(&["train", "train.toml"]);
+    let files = place.files();
     let ended = place.succeed(&["train", "--resume", "run", "--verify"]);
     assert!(ended.stdout.contains("verified     step 4 matches the record\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("finished     run: all 4 steps are done"), "{}", ended.stdout);
+    assert_eq!(place.files(), files);
 
     let path = "run/metrics.jsonl";
     let text = place.read(path);

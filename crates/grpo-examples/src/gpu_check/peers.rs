@@ -29,6 +29,9 @@ if 'torch' in found:
 print(json.dumps(found))
 ";
 
+/// Seconds after which bench.py ends.
+const TIME_LIMIT: u32 = 900;
+
 /// Packages that an interpreter must have. vLLM is optional.
 const NEEDED: [&str; 6] = ["torch", "transformers", "trl", "datasets", "pandas", "peft"];
 
@@ -135,9 +138,11 @@ impl Peers {
             .args(["--threads", &threads, "--repeat", "3"])
             .env("HF_HUB_OFFLINE", "1")
             .env("OMP_NUM_THREADS", &threads)
+            .env("BENCH_TIME_LIMIT", TIME_LIMIT.to_string())
             .current_dir(&self.folder);
         let output = command.output()?;
-        ensure!(output.status.success(), "{}", last_line(&output.stderr));
+        let status = output.status;
+        ensure!(status.success(), "{status}; it printed: {}", last_line(&output.stderr));
         rate_of(&output.stdout)
     }
 }
@@ -245,6 +250,23 @@ mod tests {
             "ModuleNotFoundError: trl"
         );
         assert_eq!(last_line(b""), "nothing");
+    }
+
+    #[test]
+    fn a_program_that_is_killed_gives_a_reason() {
+        // A shell reads bench.py here.
+        let folder = tempfile::tempdir().unwrap();
+        let program = "echo $BENCH_TIME_LIMIT s >&2; kill -KILL $$";
+        fs::write(folder.path().join("bench.py"), program).unwrap();
+        let peers = Peers {
+            python: "sh".into(),
+            folder: folder.path().to_owned(),
+            device: TorchDevice::of("cpu", None).unwrap(),
+            versions: BTreeMap::new(),
+        };
+        let [peer] = <[Peer; 1]>::try_from(peers.measure("step-small", Some(1.0))).unwrap();
+        assert_eq!((peer.name, peer.ratio), ("TRL", None));
+        assert_eq!(peer.per_second.unwrap_err(), "signal: 9 (SIGKILL); it printed: 900 s");
     }
 
     #[test]

@@ -49,9 +49,52 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
+/// Returns a rate for people, e.g. `42,807 tokens/s`, `3.91 steps/s` and `3.85 Tbytes/s`.
+pub(super) fn rate_text(rate: f64, unit: &str) -> String {
+    let prefixes = [(1e12, "T"), (1e9, "G")];
+    let (rate, prefix) = prefixes
+        .into_iter()
+        .find(|(size, _)| rate >= *size)
+        .map_or((rate, ""), |(size, prefix)| (rate / size, prefix));
+    let number = match rate {
+        ..1.0 => format!("{rate:.3}"),
+        ..10.0 => format!("{rate:.2}"),
+        ..100.0 => format!("{rate:.1}"),
+        _ => with_separators(&format!("{rate:.0}")),
+    };
+    format!("{number} {prefix}{unit}/s")
+}
+
+fn with_separators(digits: &str) -> String {
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(|group| str::from_utf8(group).expect("ASCII"))
+        .collect();
+    groups.join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_for_people() {
+        for (rate, unit, text) in [
+            (0.4838, "steps", "0.484 steps/s"),
+            (3.908, "steps", "3.91 steps/s"),
+            (39.04, "tokens", "39.0 tokens/s"),
+            (170.4, "tokens", "170 tokens/s"),
+            (42_806.7, "tokens", "42,807 tokens/s"),
+            (1_234_567.0, "tokens", "1,234,567 tokens/s"),
+            (31.25e9, "bytes", "31.2 Gbytes/s"),
+            (3.8466e12, "bytes", "3.85 Tbytes/s"),
+            (9.772e12, "FLOP", "9.77 TFLOP/s"),
+        ] {
+            assert_eq!(rate_text(rate, unit), text);
+        }
+    }
 
     #[test]
     fn long_messages_are_cut() {

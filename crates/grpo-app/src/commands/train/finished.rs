@@ -1,57 +1,70 @@
-//! Handles `grpo train --resume` for runs that are already finished.
+//! Runs that are already finished, which `grpo train --resume` does not change.
 
 use std::path::Path;
 
 use grpo_run::{EventKind, Newest, RunFolder, verify};
 
-use crate::evidence::violations_of_files;
+use crate::evidence::{kind, violations_of_files};
 use crate::output::say;
 use crate::run_files::reopen;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
-/// Returns whether the run has completed all steps and its model and last checkpoint are intact. If
-/// so, it also prints how to train longer.
-///
-/// # Errors
-/// Returns an error if the run cannot be resumed, e.g. because one of its input files has changed.
-pub(super) fn is_finished(run: &Path, tasks: &Tasks) -> anyhow::Result<bool> {
-    let file = match RunFolder::open(run).map(|folder| TrainFile::of_run(&folder, tasks)) {
-        Ok(Ok(loaded)) => loaded.value,
-        // The regular resume path reports the error.
-        _ => return Ok(false),
-    };
-    let kind = if file.adapter.is_some() || file.lora.is_some() { "adapter" } else { "model" };
-    let steps = u64::from(file.train.steps);
-    if !has_all(run, kind, steps).unwrap_or(false) {
-        return Ok(false);
-    }
-    let _locked = reopen(run, |_| Ok(()))?;
-    for violation in violations_of_files(run, tasks) {
-        say(format_args!("audit        {violation}"));
-    }
-    let run = run.display();
-    say(format_args!(
-        "finished     {run}: all {steps} steps are done (`grpo report {run}` shows them)"
-    ));
-    // A saved adapter replaces the `[lora]` section.
-    let start = match file.lora {
-        Some(_) => format!("new configuration with adapter = \"{run}/adapter\" in place of [lora]"),
-        None => {
-            format!("grpo train {run}/config.toml --set {kind}={run}/{kind} --run {run}-longer")
-        }
-    };
-    say(format_args!("train longer {start}"));
-    Ok(true)
+/// A finished run whose files are all there and intact.
+pub(super) struct Finished {
+    file: TrainFile,
+    /// Its last step.
+    step: u64,
 }
 
-fn has_all(run: &Path, kind: &str, steps: u64) -> anyhow::Result<bool> {
-    let folder = RunFolder::open(run)?;
-    let events = folder.read_events()?;
-    if !matches!(events.last().map(|event| &event.what), Some(EventKind::Finished { .. })) {
-        return Ok(false);
+impl Finished {
+    /// Returns `None` if the run is not finished. The regular resume path reports unreadable files.
+    pub(super) fn of(run: &Path, tasks: &Tasks) -> Option<Self> {
+        let folder = RunFolder::open(run).ok()?;
+        let file = TrainFile::of_run(&folder, tasks).ok()?.value;
+        let last = folder.read_events().ok()?.pop()?;
+        if !matches!(last.what, EventKind::Finished { .. }) {
+            return None;
+        }
+        verify(&run.join(kind(&file))).ok()?;
+        let Newest { whole, damaged } = Newest::of(folder.checkpoints().ok()?);
+        // It is written after the last evaluation, which may have been interrupted.
+        let is_evaluated = file.eval.samples == 0 || folder.comparison_path().exists();
+        let is_whole = damaged.is_empty() && whole.is_some_and(|(step, _)| step == last.step);
+        (is_evaluated && is_whole).then_some(Self { file, step: last.step })
     }
-    verify(&run.join(kind))?;
-    let Newest { whole, damaged } = Newest::of(folder.checkpoints()?);
-    Ok(damaged.is_empty() && whole.is_some_and(|(step, _)| step == steps))
+
+    /// Checks the files of the run and prints that it is finished.
+    ///
+    /// # Errors
+    /// Returns an error if the run cannot be resumed, e.g. because one of its input files has changed.
+    pub(super) fn check(&self, run: &Path, tasks: &Tasks) -> anyhow::Result<()> {
+        let _locked = reopen(run, |_| Ok(()))?;
+        for violation in violations_of_files(run, tasks) {
+            say(format_args!("audit        {violation}"));
+        }
+        self.say(run);
+        Ok(())
+    }
+
+    /// Prints that the run is finished and how to train longer.
+    pub(super) fn say(&self, run: &Path) {
+        let Self { file, step } = self;
+        let (kind, steps, run) = (kind(file), file.train.steps, run.display());
+        let done = match u64::from(steps) == *step {
+            true => format!("all {steps} steps are done"),
+            false => format!("it ended after step {step} of {steps} (train.max_reward_calls)"),
+        };
+        say(format_args!("finished     {run}: {done} (`grpo report {run}` shows them)"));
+        // A saved adapter replaces the `[lora]` section.
+        let start = match file.lora {
+            Some(_) => {
+                format!("new configuration with adapter = \"{run}/adapter\" in place of [lora]")
+            }
+            None => {
+                format!("grpo train {run}/config.toml --set {kind}={run}/{kind} --run {run}-longer")
+            }
+        };
+        say(format_args!("train longer {start}"));
+    }
 }

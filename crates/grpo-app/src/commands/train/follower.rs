@@ -14,6 +14,7 @@ use crate::args::RunArguments;
 use crate::checkpoint;
 use crate::interrupt::{Deferred, Interrupted};
 use crate::ranks::Restored;
+use crate::run_files::stay_on_device;
 use crate::run_log::observer_error;
 use crate::session::{StartedRun, configured};
 use crate::task::Tasks;
@@ -27,7 +28,11 @@ pub(super) fn follow(
     ranks: &Ranks,
 ) -> anyhow::Result<()> {
     let file = match &arguments.resume {
-        Some(run) => TrainFile::of_run(&RunFolder::open(run)?, tasks)?.value,
+        Some(run) => {
+            let folder = RunFolder::open(run)?;
+            stay_on_device(&folder, &folder.read_info()?, None)?;
+            TrainFile::of_run(&folder, tasks)?.value
+        }
         None => configured(arguments, tasks)?,
     };
     let run = arguments.resume.as_deref().unwrap_or(&file.run);
