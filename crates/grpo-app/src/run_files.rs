@@ -1,5 +1,6 @@
 //! Creates and opens the run folders of training commands and checks their input files.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Context;
@@ -9,8 +10,9 @@ use grpo_run::{
 };
 
 use crate::config;
+use crate::device::chosen;
 use crate::output::say;
-use crate::recorded_device::compute_on;
+use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_folders::refuse_inside;
 
 /// Creates a run folder. With `force`, an existing folder is renamed first.
@@ -105,19 +107,36 @@ pub(crate) fn reopen<T>(
     Ok(Reopened { folder, lock, info, config })
 }
 
-/// Computes on the last device of the run, or on that of the step that is to be repeated, unless
-/// another one was chosen with `--device`.
-pub(crate) fn stay_on_device(
+/// Computes on the last device of the run, unless another one was chosen with `--device`.
+pub(crate) fn stay_on_device(folder: &RunFolder, info: &RunInfo) -> anyhow::Result<()> {
+    let devices = RunDevices::of(info, &folder.read_events()?);
+    compute_on(devices.last(), "the run").map(drop)
+}
+
+/// Computes on the device of the steps `repeated`, unless another one was chosen with `--device`.
+///
+/// # Errors
+/// Returns an error if they were computed on different devices, or if the run would then continue on
+/// another device than its last one, although none was chosen.
+pub(crate) fn repeat_on_device(
     folder: &RunFolder,
     info: &RunInfo,
-    repeated: Option<u64>,
+    mut repeated: RangeInclusive<u64>,
 ) -> anyhow::Result<()> {
     let devices = RunDevices::of(info, &folder.read_events()?);
-    let (device, what) = match repeated {
-        Some(step) => (devices.of_step(step), format!("step {step}")),
-        None => (devices.last(), "the run".to_owned()),
-    };
-    compute_on(device, &what).map(drop)
+    let first = *repeated.start();
+    let device = devices.of_step(first);
+    let is_alike = |step| compute_alike(device, devices.of_step(step));
+    anyhow::ensure!(
+        repeated.all(is_alike),
+        "the steps from {first} on cannot be repeated on one device: {devices}; resume without --verify"
+    );
+    anyhow::ensure!(
+        chosen().is_some() || compute_alike(device, devices.last()),
+        "step {first} was computed on {device}, but the run was then resumed on {}; choose one of them with --device, or resume without --verify",
+        devices.last()
+    );
+    compute_on(device, &format!("step {first}")).map(drop)
 }
 
 /// Returns the last intact checkpoint and prints warnings about newer damaged ones. Returns `None`

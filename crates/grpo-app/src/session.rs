@@ -23,7 +23,9 @@ use crate::preflight::preflight;
 use crate::prompts::Prompts;
 use crate::ranks::{Inputs, Restored};
 use crate::recorded_steps::RecordedSteps;
-use crate::run_files::{Reopened, create_run, last_whole, reopen, stay_on_device, unlisted};
+use crate::run_files::{
+    Reopened, create_run, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
+};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
@@ -119,14 +121,18 @@ impl Session {
         }
         file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");
-        let from = place(&folder, verify)?;
+        let last = RecordedSteps::after(&folder, 0)?.last();
+        let from = place(&folder, last, verify)?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let violations = violations_of_files(run, &tasks);
         drop(phase);
         for violation in violations {
             say(format_args!("audit        {violation}"));
         }
-        stay_on_device(&folder, &info, verify.then_some(step + 1))?;
+        match last {
+            Some(last) if verify => repeat_on_device(&folder, &info, step + 1..=last)?,
+            _ => stay_on_device(&folder, &info)?,
+        }
         if verify {
             say(format_args!("verifying    from step {step} on"));
         } else {
@@ -219,10 +225,13 @@ fn say_resuming(step: u64, steps: u32) {
 }
 
 /// Returns the checkpoint to resume from and its step, or `None` to start from the initial policy.
-/// With `verify`, the checkpoint precedes the last recorded step, so that at least one step is
+/// With `verify`, the checkpoint precedes `last`, the last recorded step, so that at least one step is
 /// repeated.
-fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let last = RecordedSteps::after(folder, 0)?.last();
+fn place(
+    folder: &RunFolder,
+    last: Option<u64>,
+    verify: bool,
+) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
     anyhow::ensure!(
         !verify || last.is_some(),
         "`{}` has no steps to verify; remove --verify",

@@ -71,7 +71,7 @@ impl<F: DeserializeOwned> Request<F> {
         if let Some(earlier) = &arguments.resume {
             let reopened = reopen(earlier, |folder| resumable(folder, command))?;
             let Reopened { folder, lock, info, config } = reopened;
-            stay_on_device(&folder, &info, None)?;
+            stay_on_device(&folder, &info)?;
             for violation in violations_of_supervised(&folder) {
                 say(format_args!("audit        {violation}"));
             }

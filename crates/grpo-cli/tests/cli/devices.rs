@@ -104,6 +104,37 @@ fn a_run_stays_on_its_device() {
 }
 
 #[test]
+fn a_run_of_two_devices_is_verified_on_each() {
+    let place = run_of_a_gpu();
+    for lost in ["run/checkpoints/step-4", "run/model"] {
+        std::fs::remove_dir_all(place.path(lost)).unwrap();
+    }
+    place.succeed(&["train", "--resume", "run", "--device", "cpu"]);
+    // Step 4 was computed on the CPU, the steps before it elsewhere.
+    std::fs::remove_dir_all(place.path("run/checkpoints/step-3")).unwrap();
+    for device in [&[][..], &["--device", "cpu"]] {
+        let verify = [&["train", "--resume", "run", "--verify"], device].concat();
+        let ended = place.run(&verify);
+        assert!(
+            ended.stderr.contains("on cannot be repeated on one device: cuda:1 (NVIDIA H100); cpu from step 4 on; resume without --verify"),
+            "{}",
+            ended.stderr
+        );
+    }
+
+    // Resumed on the CPU, but killed before its next step.
+    let place = run_of_a_gpu();
+    let event = "{\"step\":4,\"at\":\"\",\"event\":\"resumed\",\"device\":\"cpu\"}\n";
+    place.write("run/events.jsonl", place.read("run/events.jsonl") + event);
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert!(
+        ended.stderr.contains("step 4 was computed on cuda:1 (NVIDIA H100), but the run was then resumed on cpu; choose one of them with --device, or resume without --verify"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
 fn differences_name_both_devices() {
     let place = run_of_a_gpu();
     let replay =

@@ -221,7 +221,7 @@ fn a_finished_run_is_finished() {
     let again = place.succeed(&["train", "--resume", "run"]);
     assert_eq!(
         again.stdout,
-        "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
+        "finished     run: all 2 steps are done; `grpo report run` shows the run\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
     );
     assert_eq!(result(&place.path("run")), expected);
     // The suggested command works.

@@ -280,8 +280,9 @@ fn the_reward_scores_a_molecule_once_and_a_run_ends_after_its_calls() {
     let files = place.files();
     for verify in [&[][..], &["--verify"]] {
         let ended = place.succeed(&[&["train", "--resume", "run"], verify].concat());
-        let line =
-            format!("finished     run: it ended after step {last} of 100 (train.max_reward_calls)");
+        let line = format!(
+            "finished     run: it ended after step {last} of 100, at train.max_reward_calls;"
+        );
         assert!(ended.stdout.contains(&line), "{}", ended.stdout);
         assert_eq!(place.files(), files);
     }

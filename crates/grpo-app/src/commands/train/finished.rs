@@ -53,9 +53,9 @@ impl Finished {
         let (kind, steps, run) = (kind(file), file.train.steps, run.display());
         let done = match u64::from(steps) == *step {
             true => format!("all {steps} steps are done"),
-            false => format!("it ended after step {step} of {steps} (train.max_reward_calls)"),
+            false => format!("it ended after step {step} of {steps}, at train.max_reward_calls"),
         };
-        say(format_args!("finished     {run}: {done} (`grpo report {run}` shows them)"));
+        say(format_args!("finished     {run}: {done}; `grpo report {run}` shows the run"));
         // A saved adapter replaces the `[lora]` section.
         let start = match file.lora {
             Some(_) => {

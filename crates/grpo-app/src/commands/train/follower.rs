@@ -30,7 +30,7 @@ pub(super) fn follow(
     let file = match &arguments.resume {
         Some(run) => {
             let folder = RunFolder::open(run)?;
-            stay_on_device(&folder, &folder.read_info()?, None)?;
+            stay_on_device(&folder, &folder.read_info()?)?;
             TrainFile::of_run(&folder, tasks)?.value
         }
         None => configured(arguments, tasks)?,
