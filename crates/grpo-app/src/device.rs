@@ -63,11 +63,10 @@ pub(crate) fn choose(device: DeviceName) -> anyhow::Result<()> {
 /// # Errors
 /// Returns an error if it does not work.
 pub(crate) fn prefer(device: DeviceName) -> anyhow::Result<()> {
-    if CHOICE.get().is_none() {
-        device.open()?;
-        CHOICE.get_or_init(|| Choice { device, by_option: false });
+    match CHOICE.get() {
+        Some(_) => Ok(()),
+        None => opened(Choice { device, by_option: false }).map(drop),
     }
-    Ok(())
 }
 
 /// Returns the device chosen with `--device`, if any.
@@ -93,13 +92,19 @@ pub(crate) fn default_name() -> DeviceName {
 /// # Errors
 /// Returns an error if it does not work. Another device is never used instead.
 pub fn device() -> anyhow::Result<Device> {
+    let default = || Choice { device: default_name(), by_option: false };
+    opened(CHOICE.get().copied().unwrap_or_else(default))
+}
+
+/// Returns the device of this process, which is opened as `choice` the first time.
+fn opened(choice: Choice) -> anyhow::Result<Device> {
     static OPENED: Mutex<Option<Device>> = Mutex::new(None);
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = &*opened {
         return Ok(device.clone());
     }
-    let device = CHOICE.get_or_init(|| Choice { device: default_name(), by_option: false }).device;
-    let device = device.open()?;
+    let device = choice.device.open()?;
+    CHOICE.get_or_init(|| choice);
     if !grpo_kernels::is_cpu(&device) {
         grpo_kernels::let_threads_sleep();
     }

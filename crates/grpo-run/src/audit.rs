@@ -17,7 +17,7 @@ use crate::EventKind;
 
 pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights};
 use finding::count;
-pub use finding::{Finding, Verdict, Violation};
+pub use finding::{Finding, Verdict, Violation, thousands};
 pub use plan::RecordPlan;
 pub use records::audit_records;
 

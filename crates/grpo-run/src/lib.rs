@@ -43,7 +43,7 @@ mod tensorboard;
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use audit::{
     Evidence, Finding, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate, StoredWeights,
-    Verdict, Violation, audit, audit_records,
+    Verdict, Violation, audit, audit_records, thousands,
 };
 pub use best_samples::{BestSample, BestTable, column_of_part};
 pub use chain::ChainWriter;

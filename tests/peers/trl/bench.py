@@ -22,7 +22,6 @@ import time
 import warnings
 
 
-
 def end_after(seconds):
     """Ends this process and those of vLLM after a time, even while a library waits forever."""
 
@@ -39,6 +38,7 @@ def end_after(seconds):
 
 if "BENCH_TIME_LIMIT" in os.environ:
     end_after(int(os.environ["BENCH_TIME_LIMIT"]))
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 warnings.filterwarnings("ignore")

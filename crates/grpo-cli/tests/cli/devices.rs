@@ -104,7 +104,7 @@ fn a_run_stays_on_its_device() {
 }
 
 #[test]
-fn a_run_of_two_devices_is_verified_on_each() {
+fn steps_of_two_devices_are_not_repeated_on_one() {
     let place = run_of_a_gpu();
     for lost in ["run/checkpoints/step-4", "run/model"] {
         std::fs::remove_dir_all(place.path(lost)).unwrap();

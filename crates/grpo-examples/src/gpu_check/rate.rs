@@ -1,6 +1,7 @@
 //! Rates of work, as measured by `grpo bench` and bench.py.
 
 use anyhow::Context;
+use grpo_run::thousands;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -60,19 +61,9 @@ pub(super) fn rate_text(rate: f64, unit: &str) -> String {
         ..1.0 => format!("{rate:.3}"),
         ..10.0 => format!("{rate:.2}"),
         ..100.0 => format!("{rate:.1}"),
-        _ => with_separators(&format!("{rate:.0}")),
+        _ => thousands(rate.round() as usize),
     };
     format!("{number} {prefix}{unit}/s")
-}
-
-fn with_separators(digits: &str) -> String {
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|group| str::from_utf8(group).expect("ASCII"))
-        .collect();
-    groups.join(",")
 }
 
 #[cfg(test)]

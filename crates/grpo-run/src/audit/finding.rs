@@ -89,7 +89,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
 }
 
 /// Formats a number with thousands separators, e.g. `20,480`.
-fn thousands(number: usize) -> String {
+pub fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
