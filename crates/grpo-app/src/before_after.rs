@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use grpo_data::{Codec, Group, Prompt, Sample};
 use grpo_eval::{Change, RewardChange, RewardSummary};
-use grpo_rewards::{Outcome, PartName};
+use grpo_rewards::{Identity, Outcome, PartName};
 use grpo_run::{ComparedSample, Comparison, DiversityScale, Measure};
 use grpo_train::{Evaluated, GroupDiversity};
 
@@ -57,8 +57,12 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
     let [before, after] = [before, after].map(outcomes);
     let change = RewardChange::of(&before, &after, group_size);
     let [before, after] = [before, after].map(|outcomes| RewardSummary::of(&outcomes));
-    let row = |name: String, before: f64, after: f64, change: Change| {
+    let mut unclear = Vec::new();
+    let mut row = |name: String, before: f64, after: f64, change: Change| {
         let Change { mean, error } = change;
+        if mean.abs() < CLEAR * error {
+            unclear.push(name.clone());
+        }
         let change = match mean.is_nan() {
             true => "–".to_owned(),
             false => format!("{mean:+.4} ± {}", four_decimals(error)),
@@ -78,8 +82,18 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
         rows.push(row(name.to_owned(), mean(before), mean(after), change));
     }
     let samples = format!("{} completions", before.samples);
-    table([&samples, "before", "after", "change ± its error"], rows, 1..).to_string()
+    let table = table([&samples, "before", "after", "change ± its error"], rows, 1..);
+    match unclear.is_empty() {
+        true => table.to_string(),
+        false => format!(
+            "{table}\nno clear change: {} (less than {CLEAR} standard errors)",
+            unclear.join(", ")
+        ),
+    }
 }
+
+/// Smaller changes may be due to chance, in standard errors. Reports use the same limit.
+const CLEAR: f64 = 3.0;
 
 /// Number of prompts shown with their completions before and after training.
 const SHOWN: usize = 4;
@@ -127,7 +141,7 @@ pub(crate) fn has_prompts(tasks: &Tasks, codec: &Codec, evaluated: &Evaluated) -
 const BEST: usize = 5;
 
 /// Returns a table of the samples with the highest rewards after training and their reward
-/// components. Duplicate texts are listed once.
+/// components. Duplicates are listed once.
 pub(crate) fn best_samples(tasks: &Tasks, codec: &Codec, after: &Evaluated) -> Option<String> {
     let best = best_of(tasks, codec, after, BEST);
     let first = best.first()?;
@@ -155,7 +169,9 @@ fn name_of_samples(tasks: &Tasks, codec: &Codec) -> &'static str {
     measures.map_or("completions", |measures| measures.samples)
 }
 
-/// Returns the samples with the highest rewards in descending order, without duplicate texts.
+/// Returns the samples with the highest rewards in descending order, without duplicates. If the task
+/// identifies completions, they are written in their canonical form, and duplicates are those with
+/// the same form.
 fn best_of(
     tasks: &Tasks,
     codec: &Codec,
@@ -165,10 +181,25 @@ fn best_of(
     let mut samples: Vec<(&Group, &Sample)> = all_samples(evaluated);
     samples.retain(|(_, sample)| sample.reward().is_some_and(f64::is_finite));
     samples.sort_by(|a, b| b.1.reward().partial_cmp(&a.1.reward()).expect("finite rewards"));
+    let texts: Vec<&str> = samples.iter().map(|(_, sample)| sample.text.as_str()).collect();
+    let forms: Vec<String> = match tasks.identify(codec) {
+        Some(identify) => identify(&texts)
+            .into_iter()
+            .zip(texts)
+            .map(|(identity, text)| match identity {
+                Identity::Canonical(form) => form,
+                Identity::Invalid | Identity::Unknown => text.to_owned(),
+            })
+            .collect(),
+        None => texts.into_iter().map(str::to_owned).collect(),
+    };
     let mut seen = BTreeSet::new();
-    samples.retain(|(_, sample)| seen.insert(&sample.text));
-    let best = samples.into_iter().take(most);
-    best.map(|(group, sample)| compared(tasks, codec, group, sample)).collect()
+    let distinct = samples.into_iter().zip(forms).filter(|(_, form)| seen.insert(form.clone()));
+    let best = distinct.take(most).map(|((group, sample), text)| ComparedSample {
+        text,
+        ..compared(tasks, codec, group, sample)
+    });
+    best.collect()
 }
 
 fn all_samples(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
@@ -207,15 +238,14 @@ pub(crate) fn recorded(
     let change = RewardChange::of(&old, &new, group_size);
     let [old, new] = [old, new].map(|outcomes| RewardSummary::of(&outcomes));
     let reward = measure("mean reward", old.reward, new.reward, Some(change.reward));
+    let part = |name: &PartName, shown: &str| {
+        let value = |of: &RewardSummary| of.parts.get(name).copied().unwrap_or(f64::NAN);
+        measure(shown, value(&old), value(&new), change.parts.get(name).copied())
+    };
     let mut measures = match tasks.iter().find_map(|task| task.measures(codec)) {
         Some(measures) => recorded_measures(&measures, before, after),
         None => {
-            let of_part = |(name, value): (&PartName, &f64)| {
-                let after = new.parts.get(name).copied().unwrap_or(f64::NAN);
-                let change = change.parts.get(name).copied();
-                measure(&format!("mean {name}"), *value, after, change)
-            };
-            let parts = old.parts.iter().map(of_part);
+            let parts = old.parts.keys().map(|name| part(name, &format!("mean {name}")));
             parts.chain(recorded_diversity(before, after)).collect()
         }
     };
@@ -231,6 +261,7 @@ pub(crate) fn recorded(
         samples: name_of_samples(tasks, codec).to_owned(),
         count: before.samples().count(),
         reward: (reward.before.is_some() || reward.after.is_some()).then_some(reward),
+        parts: old.parts.keys().map(|name| part(name, name)).collect(),
         measures,
         before: shown_before,
         after: shown_after,

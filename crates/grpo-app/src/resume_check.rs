@@ -27,7 +27,7 @@ pub(crate) fn left_out(reason: &str) -> Judged {
 }
 
 fn judged(outcome: Outcome, sentence: String) -> Judged {
-    Judged { name: NAME, outcome, sentence }
+    Judged::new(NAME, outcome, sentence)
 }
 
 /// Repeats the last quarter of the run and compares the result. This covers the metrics except
@@ -88,15 +88,11 @@ fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir
         for name in ["completions", "checkpoints"] {
             fs::create_dir(to.join(name))?;
         }
-        let files = [
-            run.config_path(),
-            run.info_path(),
-            run.metrics_path(),
-            run.ledger_path(),
-            run.events_path(),
-        ];
-        for file in files {
-            fs::copy(&file, to.join(file.file_name().expect("a file has a name")))?;
+        let files =
+            ["config.toml", "run.json", "metrics.jsonl", "ledger.jsonl", "events.jsonl"];
+        for name in files {
+            let mut copy = File::create_new(to.join(name))?;
+            std::io::copy(&mut run.files().open_file(name)?, &mut copy)?;
         }
         link(checkpoint, &to.join("checkpoints").join(format!("step-{step}")))?;
         std::io::Result::Ok(copy)
@@ -128,7 +124,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     let threads = rayon::current_num_threads().to_string();
     let mut child = Command::new(program)
         .args(["--threads", &threads, "--device", &device::name().to_string()])
-        .args(["train", "--plain", "--verify", "--resume"])
+        .args(["train", "--plain", "--verify", "--run-reward", "--resume"])
         .arg(run)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -48,13 +48,14 @@ pub struct RewardChange {
     pub parts: BTreeMap<PartName, Change>,
 }
 
-/// Mean change over all prompts that have values in both evaluations. The completions of a prompt
-/// are not independent, so only their mean is used.
+/// Difference of two means. The completions of a prompt are not independent, so the error is that
+/// of the prompts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Mean of after − before.
+    /// Mean after − mean before.
     pub mean: f64,
-    /// Standard error of the paired differences. Does not include the variance between prompts.
+    /// Standard error of the difference. If all completions have values in both evaluations, it is
+    /// that of the paired differences, which does not include the variance between prompts.
     pub error: f64,
 }
 
@@ -67,13 +68,7 @@ impl RewardChange {
     pub fn of(before: &[Outcome], after: &[Outcome], group_size: usize) -> Self {
         assert_eq!(before.len(), after.len(), "outcomes belong to the same prompts");
         let change = |of: &dyn Fn(&Outcome) -> Option<f64>| {
-            let of_prompt = |outcomes: &[Outcome]| {
-                let values: Vec<f64> = outcomes.iter().filter_map(of).collect();
-                (!values.is_empty()).then(|| mean(&values))
-            };
-            let [before, after] = [before, after].map(|outcomes| outcomes.chunks(group_size));
-            let pairs = before.zip(after).filter_map(|(b, a)| Some((of_prompt(b)?, of_prompt(a)?)));
-            Change::of_pairs(pairs)
+            Change::of_values([before, after].map(|outcomes| outcomes.iter().map(of)), group_size)
         };
         let names = RewardSummary::of(before).parts.into_keys();
         let of_part = |name: PartName| {
@@ -85,6 +80,26 @@ impl RewardChange {
 }
 
 impl Change {
+    /// Computes the change from the values of all completions before and after, prompt by prompt.
+    /// It always equals the difference of the two means. If a completion has no value, e.g. because
+    /// its molecule is invalid, there are no pairs, so the errors of both means are added.
+    fn of_values<I: Iterator<Item = Option<f64>>>(values: [I; 2], group_size: usize) -> Self {
+        let [before, after] = values.map(Iterator::collect::<Vec<_>>);
+        let of_prompts = |values: &[Option<f64>]| -> Vec<f64> {
+            let groups = values.chunks(group_size);
+            let groups = groups.map(|group| group.iter().flatten().copied().collect::<Vec<_>>());
+            groups.filter(|group| !group.is_empty()).map(|group| mean(&group)).collect()
+        };
+        let [of_before, of_after] = [&before, &after].map(|values| of_prompts(values));
+        if before.iter().chain(&after).all(Option::is_some) {
+            return Self::of_pairs(of_before.into_iter().zip(of_after));
+        }
+        let [first, last] =
+            [&before, &after].map(|all| mean(&all.iter().flatten().copied().collect::<Vec<_>>()));
+        let [of_before, of_after] = [of_before, of_after].map(|prompts| standard_error(&prompts));
+        Self { mean: last - first, error: of_before.hypot(of_after) }
+    }
+
     /// Computes the change from a (before, after) pair for each prompt.
     pub fn of_pairs(pairs: impl Iterator<Item = (f64, f64)>) -> Self {
         let differences: Vec<f64> = pairs.map(|(before, after)| after - before).collect();
@@ -98,19 +113,32 @@ mod tests {
     use grpo_data::Scored;
 
     #[test]
-    fn changes_are_of_pairs() {
+    fn complete_changes_are_of_pairs() {
+        let scored = |value: f64| Outcome::Scored(Scored::new(vec![(1.0, value)], vec![]));
+        let [before, after] = [[0.1, 0.9], [0.2, 1.2]].map(|values| values.map(scored));
+        let change = RewardChange::of(&before, &after, 1).reward;
+        // The differences are 0.1 and 0.3. Their standard deviation is √0.02, so the standard error
+        // is √0.01.
+        assert!((change.mean - 0.2).abs() < 1e-12, "{change:?}");
+        assert!((change.error - 0.1).abs() < 1e-12, "{change:?}");
+    }
+
+    /// The change in a table is the difference of the two means beside it, also if different
+    /// completions have a value.
+    #[test]
+    fn a_change_is_the_difference_of_the_means() {
         let scored = |value: f64, (name, part): (&'static str, f64)| {
             Outcome::Scored(Scored::new(vec![(1.0, value)], vec![(name.into(), part)]))
         };
         let before = [scored(0.1, ("a", 1.0)), scored(0.9, ("a", 2.0)), Outcome::Abstained];
         let after = [scored(0.2, ("a", 3.0)), scored(1.2, ("b", 0.0)), scored(1.0, ("a", 1.0))];
         let change = RewardChange::of(&before, &after, 1);
-        // The differences are 0.1 and 0.3. Their standard deviation is √0.02, so the standard error
-        // is √0.01.
-        assert!((change.reward.mean - 0.2).abs() < 1e-12, "{change:?}");
-        assert!((change.reward.error - 0.1).abs() < 1e-12, "{change:?}");
-        assert_eq!(change.parts["a"].mean, 2.0);
-        assert!(change.parts["a"].error.is_nan() && change.parts.len() == 1);
+        let [old, new] = [&before, &after].map(|outcomes| RewardSummary::of(outcomes));
+        assert!((change.reward.mean - (new.reward - old.reward)).abs() < 1e-12, "{change:?}");
+        assert_eq!(change.parts["a"].mean, new.parts["a"] - old.parts["a"]);
+        // The means are 1.5 ± 0.5 and 2 ± 1.
+        assert!((change.parts["a"].error - 1.25f64.sqrt()).abs() < 1e-12, "{change:?}");
+        assert_eq!(change.parts.len(), 1);
     }
 
     /// Two prompts with two completions each. Their means are 0.1 and 0.5 before, 0.4 and 1.0
@@ -118,11 +146,16 @@ mod tests {
     #[test]
     fn completions_of_a_prompt_are_one_number() {
         let scored = |value: f64| Outcome::Scored(Scored::new(vec![(1.0, value)], vec![]));
-        let before = [scored(0.0), scored(0.2), scored(0.5), Outcome::Abstained];
+        let before = [scored(0.0), scored(0.2), scored(0.5), scored(0.5)];
         let after = [scored(0.4), scored(0.4), scored(1.5), scored(0.5)];
         let change = RewardChange::of(&before, &after, 2).reward;
         assert!((change.mean - 0.4).abs() < 1e-12, "{change:?}");
         assert!((change.error - 0.1).abs() < 1e-12, "{change:?}");
+        // An abstention: the means are 0.7/3 and 0.7, with prompts 0.1, 0.5 and 0.4, 1.0.
+        let before = [scored(0.0), scored(0.2), scored(0.5), Outcome::Abstained];
+        let change = RewardChange::of(&before, &after, 2).reward;
+        assert!((change.mean - (0.7 - 0.7 / 3.0)).abs() < 1e-12, "{change:?}");
+        assert!((change.error - 0.2f64.hypot(0.3)).abs() < 1e-12, "{change:?}");
     }
 
     #[test]

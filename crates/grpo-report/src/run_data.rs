@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use grpo_data::in_plain_words;
 use grpo_data::statistics::percentile_of_sorted;
-use grpo_run::{
-    BestTable, Comparison, CompletionRecord, Event, RunFolder, RunInfo, read_json_lines,
-};
+use grpo_run::{BestTable, Comparison, CompletionRecord, Event, RunFolder, RunInfo};
 use serde_json::{Map, Value};
 
 use crate::drawing::Drawing;
-use crate::series::{is_drawable, step_of};
-use crate::success::{diversity_is_kept, judge_supervised};
+use crate::series::is_drawable;
+use crate::success::{judge_supervised, last_step};
 use crate::transform_curve::TransformCurve;
 use crate::{Judged, ReportError, SuccessCriteria, Verdict, judge};
 
@@ -80,17 +79,22 @@ impl RunData {
         let config_path = folder.config_path();
         let config: toml::Table =
             folder.read_config()?.parse().map_err(|error: toml::de::Error| {
-                ReportError::Config { path: config_path.clone(), reason: one_line(error.message()) }
+                ReportError::Config {
+                    path: config_path.clone(),
+                    reason: one_line(&in_plain_words(error.message(), "table")),
+                }
             })?;
         let criteria = match config.get("success") {
             None => SuccessCriteria::default(),
             Some(section) => section.clone().try_into().map_err(|error: toml::de::Error| {
-                ReportError::Success { path: config_path, reason: one_line(error.message()) }
+                ReportError::Success {
+                    path: config_path,
+                    reason: one_line(&in_plain_words(error.message(), "table")),
+                }
             })?,
         };
         // The file does not exist if the run was killed before its first step.
-        let metrics =
-            if folder.metrics_path().exists() { folder.read_metrics()? } else { Vec::new() };
+        let metrics: Vec<Map<String, Value>> = folder.lines_of("metrics.jsonl")?;
         if metrics.is_empty() {
             return Err(ReportError::NoStep { path: path.to_owned() });
         }
@@ -113,10 +117,7 @@ impl RunData {
             events: folder.read_events()?,
             rewards,
             samples,
-            validation_samples: match folder.path().join("samples.jsonl") {
-                path if path.exists() => read_json_lines(&path)?,
-                _ => Vec::new(),
-            },
+            validation_samples: folder.lines_of("samples.jsonl")?,
             comparison: folder.read_comparison()?,
             best: folder.read_best()?,
             criteria,
@@ -152,16 +153,9 @@ impl RunData {
     /// Compares the run with its success criteria.
     pub fn verdict(&self) -> Verdict {
         let mut verdict = match self.is_supervised() {
-            false => judge(&self.metrics, &self.events, &self.criteria),
+            false => judge(&self.metrics, &self.events, self.comparison.as_ref(), &self.criteria),
             true => judge_supervised(&self.metrics, &self.events),
         };
-        if !self.is_supervised() {
-            verdict.criteria.push(diversity_is_kept(
-                self.comparison.as_ref(),
-                self.last_step(),
-                self.criteria.max_diversity_drop,
-            ));
-        }
         verdict.criteria.extend(self.audit.clone());
         verdict
     }
@@ -173,7 +167,7 @@ impl RunData {
 
     /// Returns the last completed step.
     pub(crate) fn last_step(&self) -> u64 {
-        self.metrics.last().map_or(0, |line| step_of(line, self.metrics.len() - 1))
+        last_step(&self.metrics)
     }
 
     /// Returns the configuration value `section.key`.

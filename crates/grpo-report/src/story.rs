@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::numbers::{capitalized, fixed, number, short, signed};
 use crate::series::points_of;
-use crate::success::{DIVERSITY, END, LOSS, REWARD, REWARD_KEPT, Rise};
+use crate::success::{CLEAR, Shift};
 use crate::validations::Validations;
 use crate::{Outcome, RunData, Verdict};
 
@@ -32,7 +32,7 @@ pub(crate) struct Tile {
 
 impl Story {
     pub(crate) fn new(run: &RunData, verdict: &Verdict) -> Self {
-        let (tone, headline) = headline(verdict);
+        let (tone, headline) = verdict.tone_and_headline();
         let (sentences, tiles) = match run.is_supervised() {
             true => supervised(run),
             false => rewarded(run),
@@ -40,7 +40,7 @@ impl Story {
         let mut sentences = sentences;
         let names = |outcome: Outcome| -> Vec<&str> {
             let criteria = verdict.criteria.iter().filter(|judged| judged.outcome == outcome);
-            criteria.map(|judged| judged.name).collect()
+            criteria.map(|judged| &*judged.name).collect()
         };
         let missed = names(Outcome::Failed);
         if !missed.is_empty() {
@@ -51,49 +51,28 @@ impl Story {
     }
 }
 
-fn headline(verdict: &Verdict) -> (&'static str, &'static str) {
-    let outcome_of = |name: &str| {
-        verdict.criteria.iter().find(|judged| judged.name == name).map(|judged| judged.outcome)
-    };
-    let has_gained =
-        [REWARD, LOSS].into_iter().any(|name| outcome_of(name) == Some(Outcome::Passed));
-    let was_stopped = outcome_of(END) == Some(Outcome::Failed);
-    let has_lost = [REWARD, REWARD_KEPT, LOSS]
-        .into_iter()
-        .any(|name| outcome_of(name) == Some(Outcome::Failed));
-    match verdict.outcome() {
-        Outcome::Passed if outcome_of(DIVERSITY) == Some(Outcome::NotJudged) => {
-            ("passed", "Reward improved; diversity was not measured")
-        }
-        Outcome::Passed => ("passed", "Success"),
-        Outcome::Failed if was_stopped => ("failed", "Stopped by a guard"),
-        Outcome::Failed if has_gained => ("mixed", "Reward improved, with trade-offs"),
-        Outcome::Failed if has_lost => ("failed", "Did not learn"),
-        Outcome::Failed => ("failed", "Criteria not met"),
-        Outcome::NotJudged if has_gained => ("not_judged", "Reward improved so far; not finished"),
-        Outcome::NotJudged => ("not_judged", "Not judged"),
-    }
-}
-
 /// Returns sentences and tiles for a `grpo train` run.
 fn rewarded(run: &RunData) -> (Vec<String>, Vec<Tile>) {
-    let comparison = run.comparison.as_ref();
+    let last = run.last_step();
+    // A resumed run may have an evaluation of an earlier end.
+    let comparison = run.comparison.as_ref().filter(|comparison| comparison.step == last);
     let (mut sentences, mut tiles) = (Vec::new(), Vec::new());
-    let rise = Rise::of(&run.metrics, "reward").ok();
+    let rise = Shift::of_steps(&run.metrics, "reward").ok();
     if let Some((comparison, measure)) = comparison.and_then(|c| Some((c, c.reward.as_ref()?))) {
         add_reward(comparison, measure, &mut sentences, &mut tiles);
     } else if let Some(rise) = rise {
-        let Rise { steps, first, last, error } = rise;
-        let change = with_error(rise.change(), Some(error));
+        let change = with_error(rise.change(), Some(rise.error));
         sentences.push(format!(
-            "Mean reward {} from {} in the first {steps} steps to {} in the last {steps} ({change}).",
-            verb(rise.change()), short(first), short(last)
+            "Mean reward {} {} ({change}{}).",
+            verb(rise.change()),
+            rise.ends(short),
+            unclear(rise.change(), Some(rise.error))
         ));
         tiles.push(Tile {
             label: "Reward".to_owned(),
-            value: short(last),
-            detail: format!("from {}, {change}", short(first)),
-            tone: tone(rise.change(), error),
+            value: short(rise.last),
+            detail: format!("from {}, {change}", short(rise.first)),
+            tone: tone(rise.change(), rise.error),
         });
     }
     let mut price = Vec::new();
@@ -118,7 +97,7 @@ fn rewarded(run: &RunData) -> (Vec<String>, Vec<Tile>) {
             tone: if lost > run.criteria.max_diversity_drop { "bad" } else { "" },
         });
     }
-    if let Ok(valid) = Rise::of(&run.metrics, "rewards/valid/mean") {
+    if let Ok(valid) = Shift::of_component(&run.metrics, comparison, "valid") {
         if valid.change() < -0.005 {
             price.push(format!(
                 "validity fell from {} to {}",
@@ -160,10 +139,11 @@ fn add_reward(
     let (Some(before), Some(after)) = (measure.before, measure.after) else { return };
     let change = with_error(after - before, measure.error);
     sentences.push(format!(
-        "Mean reward {} from {} to {} ({change}) on {} {}, evaluated before and after training.",
+        "Mean reward {} from {} to {} ({change}{}) on {} {}, evaluated before and after training.",
         verb(after - before),
         short(before),
         short(after),
+        unclear(after - before, measure.error),
         comparison.count,
         comparison.samples
     ));
@@ -221,11 +201,11 @@ fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
     } else {
         sentences.push("No validation has run yet.".to_owned());
     }
-    if let Ok(loss) = Rise::of(&run.metrics, "step_train_loss") {
+    if let Ok(loss) = Shift::of_steps(&run.metrics, "step_train_loss") {
         tiles.push(Tile {
             label: "Training loss".to_owned(),
             value: number(loss.last),
-            detail: format!("last {} steps, from {}", loss.steps, number(loss.first)),
+            detail: loss.ends(number),
             tone: "",
         });
     }
@@ -242,11 +222,17 @@ fn verb(change: f64) -> &'static str {
     }
 }
 
-/// Changes of more than two standard errors are good or bad.
+/// Formats the remark that a change may be due to chance.
+fn unclear(change: f64, error: Option<f64>) -> String {
+    let error = error.filter(|error| error.is_finite() && change.abs() < CLEAR * error);
+    error.map_or(String::new(), |_| format!("; no clear change: less than {CLEAR} standard errors"))
+}
+
+/// Clear changes are good or bad.
 fn tone(change: f64, error: f64) -> &'static str {
-    if change > 2.0 * error {
+    if change > 0.0 && change >= CLEAR * error {
         "good"
-    } else if change < -2.0 * error {
+    } else if change < 0.0 && change <= -CLEAR * error {
         "bad"
     } else {
         ""

@@ -11,7 +11,7 @@ use grpo_run::{
 use serde_json::{Map, Value, json};
 
 use crate::run_data::{RewardsOfStep, rewards_of};
-use crate::{RunData, SuccessCriteria};
+use crate::{Drawing, RunData, SuccessCriteria};
 
 /// Creates a run with `steps` steps. Completions of the first and the last step are recorded.
 pub(crate) fn run(name: &str, steps: u64) -> RunData {
@@ -47,7 +47,7 @@ pub(crate) fn run(name: &str, steps: u64) -> RunData {
         criteria: SuccessCriteria::default(),
         best: None,
         transforms: Vec::new(),
-        drawing: Some(draw),
+        drawing: Some(Drawing { draw, canonical: |text| Some(text.to_uppercase()) }),
         audit: None,
     }
 }
@@ -62,11 +62,12 @@ fn metrics(step: u64) -> Map<String, Value> {
     line.as_object().unwrap().clone()
 }
 
-fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
+pub(crate) fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
     CompletionRecord {
         step,
         prompt: 0,
         prompt_text: None,
+        prompt_ids: vec![],
         sample: 0,
         text: text.to_owned(),
         reward: Some(reward),
@@ -215,6 +216,7 @@ fn comparison(scaffolds: f64) -> Comparison {
         before: vec![sample("CCC", 0.1), sample("C1CC", 0.4)],
         after: vec![sample("CCN", 0.2), sample("CCS", 0.5)],
         best: vec![sample("CCF", 0.9)],
+        parts: Vec::new(),
     }
 }
 

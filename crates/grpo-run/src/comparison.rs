@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use grpo_data::regular_file;
 use serde::{Deserialize, Serialize};
 
-use crate::{RunError, RunFolder, atomic_write};
+use crate::{RunError, RunFolder};
 
 /// Evaluations of a run before the first and after the last step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Comparison {
     pub count: usize,
     /// Mean reward, or `None` if no sample has a reward.
     pub reward: Option<Measure>,
+    /// Means of the reward components, by component name. Empty in files of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Measure>,
     /// Remaining rows of the table, in display order.
     pub measures: Vec<Measure>,
     /// Samples before training. With prompts, there is one sample per displayed prompt. Without
@@ -94,7 +97,7 @@ impl RunFolder {
     pub fn write_comparison(&self, comparison: &Comparison) -> Result<(), RunError> {
         let json = serde_json::to_string_pretty(comparison)
             .expect("strings and numbers serialize to JSON");
-        atomic_write(&self.comparison_path(), (json + "\n").as_bytes())
+        self.write_file(COMPARISON, (json + "\n").as_bytes())
     }
 
     /// Returns the path of `comparison.json`, which may not exist.
@@ -108,17 +111,18 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the file cannot be read or is damaged.
     pub fn read_comparison(&self) -> Result<Option<Comparison>, RunError> {
-        let path = self.comparison_path();
-        if !path.exists() {
+        if !self.has(COMPARISON)? {
             return Ok(None);
         }
-        let text = regular_file::read(&path).map_err(RunError::read(&path))?;
+        let path = self.comparison_path();
+        let text = self.folder.open_file(COMPARISON).and_then(regular_file::read_from);
+        let text = text.map_err(RunError::read(&path))?;
         let comparison = serde_json::from_slice(&text);
         comparison.map(Some).map_err(RunError::json(&path))
     }
 }
 
-const COMPARISON: &str = "comparison.json";
+pub(crate) const COMPARISON: &str = "comparison.json";
 
 #[cfg(test)]
 mod tests {

@@ -4,13 +4,14 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_report::{Drawing, Judged, Outcome, RunData, TransformCurve, render};
+use grpo_data::FileKind;
+use grpo_report::{AUDIT, Drawing, Judged, Outcome, RunData, TransformCurve, render};
 use grpo_rewards::{Desirability, RewardConfig};
 use grpo_run::RunFolder;
 
 use crate::args::ReportArguments;
 use crate::evidence::{violations_of_files, violations_of_supervised};
-use crate::output::{FileInPlace, say};
+use crate::output::{FileInPlace, refuse_existing, say};
 use crate::phase::Phase;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
@@ -19,7 +20,11 @@ use crate::train_file::TrainFile;
 pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let output = match (&arguments.output, arguments.runs.as_slice()) {
         (Some(output), _) => output.clone(),
-        (None, [run]) => run.join("report.html"),
+        (None, [run]) => {
+            // A folder from somebody else may contain a link or a named pipe of this name.
+            RunFolder::open(run)?.files().is_kind("report.html", FileKind::File)?;
+            run.join("report.html")
+        }
         (None, _) => {
             anyhow::bail!("a report on several runs requires an output file; set it with -o")
         }
@@ -30,6 +35,9 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
         "`{}` is not a report file; use a name that ends in .html for -o",
         output.display()
     );
+    if let Some(output) = &arguments.output {
+        refuse_existing(output, arguments.force)?;
+    }
     let phase = Phase::begin("reading and auditing the files");
     let mut runs = RunData::read_all(&arguments.runs)?;
     for run in &mut runs {
@@ -44,7 +52,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     file.finish()?;
     for run in &runs {
         let verdict = run.verdict();
-        say(format_args!("{}: {}", run.name, word(verdict.outcome())));
+        say(format_args!("{}: {}", run.name, verdict.headline()));
         verdict.criteria.iter().for_each(criterion);
     }
     say(format_args!("report       {}", output.display()));
@@ -94,7 +102,7 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
             )
         }
     };
-    Ok(Some(Judged { name: "Audit", outcome: Outcome::Failed, sentence }))
+    Ok(Some(Judged::new(AUDIT, Outcome::Failed, sentence)))
 }
 
 /// Prints one criterion of the verdict.

@@ -1,5 +1,7 @@
 //! A criterion and its result.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 /// Result of checking a criterion.
@@ -18,7 +20,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     /// Short name of the criterion.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Whether the criterion is met.
     pub outcome: Outcome,
     /// The numbers on which the result is based, in one sentence.
@@ -26,15 +28,24 @@ pub struct Judged {
 }
 
 impl Judged {
-    pub(super) fn new(name: &'static str, outcome: Outcome, sentence: impl Into<String>) -> Self {
-        Self { name, outcome, sentence: sentence.into() }
+    /// Creates the result of a criterion.
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        outcome: Outcome,
+        sentence: impl Into<String>,
+    ) -> Self {
+        Self { name: name.into(), outcome, sentence: sentence.into() }
     }
 
-    pub(super) fn open(name: &'static str, why: impl Into<String>) -> Self {
+    pub(super) fn open(name: impl Into<Cow<'static, str>>, why: impl Into<String>) -> Self {
         Self::new(name, Outcome::NotJudged, why)
     }
 
-    pub(super) fn of(name: &'static str, is_passed: bool, sentence: String) -> Self {
+    pub(super) fn of(
+        name: impl Into<Cow<'static, str>>,
+        is_passed: bool,
+        sentence: String,
+    ) -> Self {
         Self::new(name, if is_passed { Outcome::Passed } else { Outcome::Failed }, sentence)
     }
 }

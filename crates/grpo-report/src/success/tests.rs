@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn lines(name: &str, values: &[f64]) -> Vec<Map<String, Value>> {
+pub(super) fn lines(name: &str, values: &[f64]) -> Vec<Map<String, Value>> {
     values
         .iter()
         .enumerate()
@@ -17,10 +17,22 @@ fn lines(name: &str, values: &[f64]) -> Vec<Map<String, Value>> {
 }
 
 #[track_caller]
-fn check(metrics: &[Map<String, Value>], place: usize, outcome: Outcome, sentence: &str) {
-    let verdict = judge(metrics, &[], &SuccessCriteria::default());
+pub(super) fn check(
+    metrics: &[Map<String, Value>],
+    place: usize,
+    outcome: Outcome,
+    sentence: &str,
+) {
+    let verdict = judge(metrics, &[], None, &SuccessCriteria::default());
     let judged = &verdict.criteria[place];
     assert_eq!((judged.outcome, judged.sentence.as_str()), (outcome, sentence));
+}
+
+/// Returns the sentence of a change that is less than three standard errors.
+fn unclear(change: &str) -> String {
+    format!(
+        "{change} standard errors, which is no clear change: less than 3 (required: at least 3)"
+    )
 }
 
 #[test]
@@ -48,7 +60,7 @@ fn a_rise_is_measured_in_standard_errors() {
         &lines("reward", &long),
         0,
         Outcome::Failed,
-        &sentence("from 0.5000 in the first 6 steps to 0.5000 in the last 6, +0.0"),
+        &unclear("from 0.5000 in the first 6 steps to 0.5000 in the last 6, +0.0"),
     );
 }
 
@@ -60,7 +72,7 @@ fn the_border_is_exact() {
     for (errors, outcome) in [(2.999, Outcome::Failed), (3.001, Outcome::Passed)] {
         let mut rewards = end.to_vec();
         rewards.extend(end.map(|value| value + errors * error));
-        let verdict = judge(&lines("reward", &rewards), &[], &SuccessCriteria::default());
+        let verdict = judge(&lines("reward", &rewards), &[], None, &SuccessCriteria::default());
         assert_eq!(verdict.criteria[0].outcome, outcome, "{errors}");
     }
 }
@@ -73,7 +85,7 @@ fn rewards_without_scatter_rise_beyond_doubt_or_not_at_all() {
         &lines("reward", &rewards),
         0,
         Outcome::Failed,
-        &sentence("from 0.2500 in the first 5 steps to 0.2500 in the last 5, +0.0"),
+        &unclear("from 0.2500 in the first 5 steps to 0.2500 in the last 5, +0.0"),
     );
     rewards[5..].fill(0.5);
     check(
@@ -109,9 +121,9 @@ fn what_was_not_measured_is_not_judged() {
     );
     check(&one, 3, Outcome::NotJudged, "`frac_reward_zero_std` was not measured");
     check(&[], 4, Outcome::NotJudged, "no step has finished");
-    let verdict = judge(&one, &[], &SuccessCriteria::default());
+    let verdict = judge(&one, &[], None, &SuccessCriteria::default());
     assert_eq!(verdict.outcome(), Outcome::NotJudged);
-    let nothing = judge(&[], &[], &SuccessCriteria::default());
+    let nothing = judge(&[], &[], None, &SuccessCriteria::default());
     assert!(nothing.criteria.iter().all(|judged| judged.outcome == Outcome::NotJudged));
 }
 
@@ -188,7 +200,7 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
     };
     let metrics = lines("reward", &[0.5; 7]);
     let judged = |events: &[Event]| {
-        let verdict = judge(&metrics, events, &SuccessCriteria::default());
+        let verdict = judge(&metrics, events, None, &SuccessCriteria::default());
         let judged = verdict.criteria[4].clone();
         (judged.outcome, judged.sentence)
     };
@@ -252,7 +264,7 @@ fn steps_without_a_reward_are_steps() {
         &lines("reward", &rewards),
         0,
         Outcome::Failed,
-        "from 0.6667 in the first 6 steps to 0.6667 in the last 6, +0.0 standard errors (required: at least 3)",
+        &unclear("from 0.6667 in the first 6 steps to 0.6667 in the last 6, +0.0"),
     );
     rewards[57] = f64::NAN;
     let few = "`reward` is missing in 4 of the last 6 steps; a comparison requires values in at least half of the steps";
@@ -280,19 +292,19 @@ fn criteria_have_ranges() {
     assert_eq!(default.check(), Ok(()));
     let refused = |criteria: SuccessCriteria| criteria.check().unwrap_err().to_string();
     assert_eq!(
-        refused(SuccessCriteria { max_kl: 0.0, ..default }),
+        refused(SuccessCriteria { max_kl: 0.0, ..default.clone() }),
         "success.max_kl = 0 is out of range; expected a number above 0"
     );
     assert_eq!(
-        refused(SuccessCriteria { min_validity: 80.0, ..default }),
+        refused(SuccessCriteria { min_validity: 80.0, ..default.clone() }),
         "success.min_validity = 80 is out of range; expected 0 to 1"
     );
     assert_eq!(
-        refused(SuccessCriteria { reward_rise: f64::INFINITY, ..default }),
+        refused(SuccessCriteria { reward_rise: f64::INFINITY, ..default.clone() }),
         "success.reward_rise = inf is out of range; expected a finite number"
     );
     assert_eq!(
-        refused(SuccessCriteria { max_kl_sequence: Some(0.0), ..default }),
+        refused(SuccessCriteria { max_kl_sequence: Some(0.0), ..default.clone() }),
         "success.max_kl_sequence = 0 is out of range; expected a number above 0"
     );
 }
@@ -308,7 +320,7 @@ fn a_run_that_need_not_gain_may_fall_by_noise_alone() {
         rewards.extend(end.map(|value| value - fall * error));
         let what = EventKind::Finished { calls: None };
         let finished = Event { step: 10, at: String::new(), what };
-        judge(&lines("reward", &rewards), &[finished], &criteria)
+        judge(&lines("reward", &rewards), &[finished], None, &criteria)
     };
     for (fall, outcome) in [(1.999, Outcome::Passed), (2.001, Outcome::Failed)] {
         let judged = &verdict(fall).criteria[0];
@@ -324,7 +336,7 @@ fn the_kl_of_a_sequence_is_judged_where_it_is_asked_for() {
     let lines = lines("kl_sequence", &[1.0, 4.5, 2.0]);
     let of = |max_kl_sequence| {
         let criteria = SuccessCriteria { max_kl_sequence, ..SuccessCriteria::default() };
-        let verdict = judge(&lines, &[], &criteria).criteria.into_iter();
+        let verdict = judge(&lines, &[], None, &criteria).criteria.into_iter();
         verdict.filter(|judged| judged.name == "Sequence KL stays small").collect::<Vec<_>>()
     };
     assert!(of(None).is_empty());
@@ -358,7 +370,9 @@ fn diversity_may_fall_only_so_far() {
             ],
             ..Comparison::default()
         };
-        let judged = diversity_is_kept(Some(&comparison), step, 0.5);
+        let metrics = [Map::from_iter([("step".to_owned(), step.into())])];
+        let verdict = judge(&metrics, &[], Some(&comparison), &SuccessCriteria::default());
+        let judged = verdict.criteria.into_iter().find(|judged| judged.name == DIVERSITY).unwrap();
         (judged.outcome, judged.sentence)
     };
     let sentence = |words: &str| format!("scaffolds {words} (required: at most 50 % lost)");
@@ -371,5 +385,5 @@ fn diversity_may_fall_only_so_far() {
     assert_eq!(judged(1.2, 80).0, Outcome::Passed);
     // The run was resumed, so the evaluation belongs to an earlier end.
     assert_eq!(judged(0.36, 90).0, Outcome::NotJudged);
-    assert_eq!(diversity_is_kept(None, 80, 0.5).outcome, Outcome::NotJudged);
+    assert_eq!(diversity_is_kept(None, 0.5).outcome, Outcome::NotJudged);
 }

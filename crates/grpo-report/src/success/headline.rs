@@ -1,0 +1,39 @@
+//! The verdict in a few words, which the page and the terminal share.
+
+use super::{AUDIT, DIVERSITY, END, LOSS, Outcome, REWARD, REWARD_KEPT, Verdict};
+
+impl Verdict {
+    /// Returns the verdict in a few words, e.g. `Reward improved, with trade-offs`.
+    pub fn headline(&self) -> &'static str {
+        self.tone_and_headline().1
+    }
+
+    /// Returns the CSS class that sets the colour, i.e. `passed`, `mixed`, `failed` or
+    /// `not_judged`, and the words.
+    pub(crate) fn tone_and_headline(&self) -> (&'static str, &'static str) {
+        let outcome_of =
+            |name: &str| self.criteria.iter().find(|judged| judged.name == name).map(|j| j.outcome);
+        let is_any = |names: &[&str], outcome: Outcome| {
+            names.iter().any(|name| outcome_of(name) == Some(outcome))
+        };
+        let has_gained = is_any(&[REWARD, LOSS], Outcome::Passed);
+        let has_lost = is_any(&[REWARD, REWARD_KEPT, LOSS], Outcome::Failed);
+        match self.outcome() {
+            Outcome::Passed if outcome_of(DIVERSITY) == Some(Outcome::NotJudged) => {
+                ("passed", "Reward improved; diversity was not measured")
+            }
+            Outcome::Passed => ("passed", "Success"),
+            Outcome::Failed if is_any(&[END], Outcome::Failed) => ("failed", "Stopped by a guard"),
+            Outcome::Failed if is_any(&[AUDIT], Outcome::Failed) => {
+                ("failed", "The files of the run contradict each other")
+            }
+            Outcome::Failed if has_gained => ("mixed", "Reward improved, with trade-offs"),
+            Outcome::Failed if has_lost => ("failed", "Did not learn"),
+            Outcome::Failed => ("failed", "Criteria not met"),
+            Outcome::NotJudged if has_gained => {
+                ("not_judged", "Reward improved so far; not finished")
+            }
+            Outcome::NotJudged => ("not_judged", "Not judged"),
+        }
+    }
+}
