@@ -22,17 +22,20 @@ fn silence_caught_panics() {
     });
 }
 
-/// Calls `work` and converts a panic to an error with the panic message.
+/// The error of [`caught`]. The panic messages of the crates describe their code, not the file.
+const DAMAGED: &str = "its content is inconsistent or damaged";
+
+/// Calls `work` and converts a panic to an error.
 ///
 /// The `parquet` and `tokenizers` crates panic on damaged files. Fuzzing found failed assertions on
 /// malformed lists, negative column sizes and missing dictionaries in `parquet`, and out-of-bounds
 /// indices and an `expect` on malformed JSON in `tokenizers`. A damaged input file must not crash a
-/// training run. The message is returned as part of the error and isn't printed.
+/// training run. The panic is not printed.
 ///
 /// # Errors
 /// Returns an error if `work` panics.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    caught_message(work).map_err(|message| format!("the parser panicked ({message})"))
+    caught_message(work).map_err(|_| DAMAGED.to_owned())
 }
 
 /// Like [`caught`], for other code that panics. The error is the panic message.

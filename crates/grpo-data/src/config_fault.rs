@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::error::Shortened;
+use crate::plain_words::in_plain_words;
 use crate::strict::Strict;
 
 /// An invalid setting, with its location and a suggestion for fixing it.
@@ -89,7 +89,7 @@ impl std::error::Error for ConfigFault {}
 pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, ConfigFault> {
     serde_path_to_error::deserialize(Strict(Value::Table(table))).map_err(|error| {
         let key = error.path().to_string();
-        let message = without_rust_types(error.inner().message(), "table");
+        let message = in_plain_words(error.inner().message(), "table");
         ConfigFault::new(if key == "." { "" } else { &key }, message, "")
     })
 }
@@ -111,90 +111,8 @@ pub fn short_number<T: Copy + Into<f64> + fmt::Display + fmt::LowerExp>(value: T
     }
 }
 
-/// Replaces Rust types in a deserializer's message with plain words. `map` is the format's word for
-/// a map, such as `table`.
-pub fn without_rust_types(message: &str, map: &str) -> String {
-    if let Some((_, rest)) = message.split_once("did not match any variant of untagged enum ") {
-        let rest = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
-        return format!("unsupported value{rest}");
-    }
-    let Some((found, expected)) = message.split_once(", expected ") else {
-        return match message.strip_prefix("missing field ") {
-            Some(key) => format!("missing key {key}"),
-            None => message.to_owned(),
-        };
-    };
-    let article = if map.starts_with('o') { "an" } else { "a" };
-    let ends = [expected.find(['\n', ',']), expected.find(" at line ")];
-    let end = ends.into_iter().flatten().min().unwrap_or(expected.len());
-    let (expected, rest) = expected.split_at(end);
-    let is_value = found.starts_with("invalid ") || found.starts_with("unknown variant ");
-    let found = match found {
-        "invalid type: map" => &format!("invalid type: {map}"),
-        "invalid type: sequence" => "invalid type: list",
-        found if is_value => &Shortened(found).to_string(),
-        found => found,
-    };
-    let is_too_large =
-        found.starts_with("invalid value: integer `") && !found.contains("integer `-");
-    let words = match expected {
-        // The limits of the type would hide the smaller range of the key.
-        "u8" | "u16" | "u32" if !is_too_large => "a whole number, 0 or more",
-        "u8" => "a whole number from 0 to 255",
-        "u16" => "a whole number from 0 to 65535",
-        "u32" => "a whole number from 0 to 4294967295",
-        "u64" | "usize" => "a whole number, 0 or more",
-        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
-        "f32" | "f64" => "a number",
-        "a sequence" => "a list",
-        "a map" => &format!("{article} {map}"),
-        "a boolean" => "true or false",
-        "path string" => "a path",
-        type_name if type_name.starts_with("struct ") => &format!("{article} {map}"),
-        type_name if type_name.starts_with("internally tagged enum ") => {
-            &format!("{article} {map} with `type`")
-        }
-        other => other,
-    };
-    format!("{found}, expected {words}{rest}")
-}
-
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn messages_name_no_type_of_rust() {
-        for (message, expected) in [
-            (
-                "invalid type: string \"x\", expected u32",
-                "invalid type: string \"x\", expected a whole number, 0 or more",
-            ),
-            (
-                "invalid value: integer `-1`, expected u32",
-                "invalid value: integer `-1`, expected a whole number, 0 or more",
-            ),
-            (
-                "invalid value: integer `5000000000`, expected u32",
-                "invalid value: integer `5000000000`, expected a whole number from 0 to 4294967295",
-            ),
-            (
-                "invalid type: integer `3`, expected struct TrainConfig",
-                "invalid type: integer `3`, expected a table",
-            ),
-            ("invalid type: map, expected a sequence\n", "invalid type: table, expected a list\n"),
-            (
-                "unknown variant `x`, expected `a` or `b`",
-                "unknown variant `x`, expected `a` or `b`",
-            ),
-            (
-                "unknown field `x`, expected one of `a`, `b`",
-                "unknown field `x`, expected one of `a`, `b`",
-            ),
-            ("missing field `x`", "missing key `x`"),
-        ] {
-            assert_eq!(without_rust_types(message, "table"), expected);
-        }
-    }
-
     #[test]
     fn numbers_have_no_hundred_zeros() {
         for (value, expected) in [

@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn other_values() {
-        let expected = "url: invalid type: integer `3`, expected a string or a list of strings";
+        let expected = "url: found 3; expected a string or a list of strings";
         assert_eq!(read("url = 3").unwrap_err(), expected);
-        let expected = "url[1]: invalid type: boolean `true`, expected a string";
+        let expected = "url[1]: found true; expected a string";
         assert_eq!(read("url = ['a', true]").unwrap_err(), expected);
     }
 }

@@ -2,9 +2,13 @@
 
 use crate::caught::caught;
 use crate::expansion::check_expansion;
+use crate::parquet_columns::{ParquetColumn, columns_of};
+use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
+use parquet::schema::types::{Type, TypePtr};
+use serde_json::{Map, Value};
 use std::fs::File;
 
 /// Minimum size of a value in memory, in bytes.
@@ -23,48 +27,92 @@ const REMEDY: &str = "write the file with smaller pages";
 /// content that is implausibly large for the file size, because run-length and dictionary encoding
 /// can represent any number of values in a few bytes. The iterator ends after an error.
 pub struct ParquetFile {
+    file: File,
     rows: Option<RowIter<'static>>,
-    columns: Vec<String>,
+    columns: Vec<ParquetColumn>,
     stored: u64,
     expanded: u64,
+    /// Number of rows read so far.
+    read: usize,
 }
 
 impl ParquetFile {
     /// Opens a file and reads its footer and all page headers.
     ///
     /// # Errors
-    /// Returns an error if the file is not a Parquet file, or if its page headers claim more values
-    /// than are plausible for its size.
+    /// Returns an error if the file is not a Parquet file, if its page headers claim more values
+    /// than are plausible for its size, or if a column has a type that is not supported.
     pub fn new(file: File) -> Result<Self, String> {
         let stored = file.metadata().map_err(|error| error.to_string())?.len();
+        let own = file.try_clone().map_err(|error| error.to_string())?;
         let opened = caught(|| {
-            let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+            crate::parquet_footer::check_depth(&file)?;
+            let reader = SerializedFileReader::new(file).map_err(|error| reason(&error))?;
             let values = values_of(&reader)?;
             check_expansion(stored, values.saturating_mul(VALUE))
                 .map_err(|error| error.to_string())?;
             let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
-            let columns = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+            let columns = columns_of(schema.get_fields())?;
             Ok((RowIter::from_file_into(Box::new(reader)), columns))
         });
         let (rows, columns) = opened.flatten()?;
-        Ok(Self { rows: Some(rows), columns, stored, expanded: 0 })
+        Ok(Self { file: own, rows: Some(rows), columns, stored, expanded: 0, read: 0 })
     }
 
     /// Returns the column names.
-    pub fn columns(&self) -> &[String] {
-        &self.columns
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|column| column.name.as_str())
+    }
+
+    /// Converts a row of this file to JSON.
+    ///
+    /// Dates, times, timestamps, decimals and UUIDs become strings, structs and maps objects, and
+    /// binary values that are not UTF-8 an object `{"bytes": …}` with hexadecimal digits.
+    ///
+    /// # Errors
+    /// Returns an error with the name of the column if a value is not valid for its type, such as a
+    /// date after the year 9999.
+    pub fn object(&self, row: &Row) -> Result<Map<String, Value>, String> {
+        let cells = self.columns.iter().zip(row.get_column_iter());
+        cells.map(|(column, (name, field))| Ok((name.clone(), column.json(field)?))).collect()
     }
 
     fn read(&mut self) -> Result<Option<Row>, String> {
         let Some(rows) = &mut self.rows else { return Ok(None) };
-        let read = || caught(|| rows.next().transpose().map_err(|error| error.to_string()));
-        let row =
-            grpo_process::limited("a page of a Parquet file", REMEDY, PAGE, read).flatten()?;
+        let read = || caught(|| rows.next().transpose().map_err(|error| reason(&error)));
+        let row = grpo_process::limited("a page of a Parquet file", REMEDY, PAGE, read).flatten();
+        let row = row.map_err(|reason| match self.damaged_column() {
+            Some(name) => format!("column `{name}`: {reason}"),
+            None => reason,
+        })?;
         if let Some(row) = &row {
             self.expanded += ROW + row.get_column_iter().map(|(_, field)| size(field)).sum::<u64>();
             check_expansion(self.stored, self.expanded).map_err(|error| error.to_string())?;
+            self.read += 1;
         }
         Ok(row)
+    }
+
+    /// Reads each column alone up to the current row, and returns the name of the first one that
+    /// cannot be read.
+    fn damaged_column(&self) -> Option<String> {
+        let is_damaged = |column: TypePtr, root: &Type| {
+            let file = self.file.try_clone().ok()?;
+            let only = Type::group_type_builder(root.name()).with_fields(vec![column]).build();
+            let reader = SerializedFileReader::new(file).ok()?;
+            let mut rows = RowIter::from_file_into(Box::new(reader)).project(only.ok()).ok()?;
+            Some(rows.nth(self.read).is_some_and(|row| row.is_err()))
+        };
+        let find = || {
+            let reader = SerializedFileReader::new(self.file.try_clone().ok()?).ok()?;
+            let root = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
+            let found = root
+                .get_fields()
+                .iter()
+                .find(|column| caught(|| is_damaged((*column).clone(), &root)) != Ok(Some(false)));
+            found.map(|column| column.name().to_owned())
+        };
+        grpo_process::limited("a page of a Parquet file", REMEDY, PAGE, || caught(find)).ok()?
     }
 }
 
@@ -82,19 +130,38 @@ impl Iterator for ParquetFile {
 
 /// Returns the total number of values according to the page headers.
 fn values_of(reader: &SerializedFileReader<File>) -> Result<u64, String> {
-    let mut values = 0;
+    let mut values = 0_u64;
     for group in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(group).map_err(|error| error.to_string())?;
+        let group = reader.get_row_group(group).map_err(|error| reason(&error))?;
         for column in 0..group.num_columns() {
             let pages = group.get_column_page_reader(column);
-            let mut pages = pages.map_err(|error| error.to_string())?;
-            while let Some(page) = pages.peek_next_page().map_err(|error| error.to_string())? {
-                values += page.num_levels.or(page.num_rows).unwrap_or(0) as u64;
-                pages.skip_next_page().map_err(|error| error.to_string())?;
+            let mut pages = pages.map_err(|error| reason(&error))?;
+            while let Some(page) = pages.peek_next_page().map_err(|error| reason(&error))? {
+                let levels = page.num_levels.or(page.num_rows).unwrap_or(0);
+                values = values.saturating_add(levels as u64);
+                pages.skip_next_page().map_err(|error| reason(&error))?;
             }
         }
     }
     Ok(values)
+}
+
+/// Describes an error of the `parquet` crate, whose own messages name its internals.
+pub(crate) fn reason(error: &ParquetError) -> String {
+    let text = error.to_string();
+    let known = [
+        ("checksum", "a page does not match its checksum"),
+        ("Corrupt footer", "it does not end like a Parquet file"),
+        ("less than footer", "it is too short to be a Parquet file"),
+        ("file too small", "it is too short to be a Parquet file"),
+        ("encrypt", "it is encrypted, which is not supported"),
+        ("BYTE_ARRAY as String", "a text is not UTF-8"),
+        ("codec type", "its compression is not supported"),
+        ("Disabled feature", "its compression is not supported"),
+        ("unknown encoding", "its encoding is not supported"),
+    ];
+    let found = known.iter().find(|(part, _)| text.contains(part));
+    found.map_or("its metadata or a page is damaged", |(_, words)| words).to_owned()
 }
 
 /// Returns the approximate size of a value in bytes.

@@ -141,13 +141,13 @@ mod tests {
 
     #[test]
     fn lists_are_not_tables() {
-        let list = "invalid type: list, expected a table";
+        let list = "found a list; expected a table";
         for (text, key, message) in [
             ("inner = [5]", "inner", list),
             ("inner = []", "inner", list),
             ("optional = [5]", "optional", list),
             ("list = [[5]]", "list[0]", list),
-            ("tagged = ['one', 1.0]", "tagged", "invalid type: list, expected a table with `type`"),
+            ("tagged = ['one', 1.0]", "tagged", "found a list; expected a table with `type`"),
         ] {
             assert_eq!(fault(text), (key.to_owned(), message.to_owned()));
         }

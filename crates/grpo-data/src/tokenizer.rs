@@ -2,10 +2,10 @@
 
 use crate::DataError;
 use crate::caught::caught;
-use crate::config_fault::without_rust_types;
 use crate::error::Shortened;
 use crate::json::parse_json;
 use crate::origin::read_text;
+use crate::plain_words::in_plain_words;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -45,7 +45,12 @@ const ANCHOR: &str = "\n";
 
 /// Describes why the crate rejected a `tokenizer.json`, without Rust type names.
 fn reason(error: &(dyn std::error::Error + Send + Sync)) -> String {
-    without_rust_types(&error.to_string(), "object")
+    let text = error.to_string();
+    // The name of a Rust error follows.
+    match text.starts_with("Unable to load vocab") {
+        true => "its vocabulary is empty, or `unk_id` is not in it".to_owned(),
+        false => in_plain_words(&text, "object"),
+    }
 }
 
 /// Returns the largest id of the vocabulary with its added tokens.

@@ -29,7 +29,7 @@ fn expected(n: u64) -> PromptRecord {
         "level": if n < 4 { "easy" } else { "hard" },
         "score": if n == 1 { json!(null) } else { json!(n as f64 / 4.0) },
         "day": format!("2024-02-{}", 28 + n % 2),
-        "time": "2024-01-02 03:04:05.678 +00:00",
+        "time": "2024-01-02 03:04:05.678",
         "price": format!("-{n}.05"),
         "tags": tags[n as usize % 3],
         "nested": {"deep": [[1, n], []], "flag": n > 3},
@@ -100,16 +100,18 @@ fn two_columns_of_one_name_are_refused() {
 }
 
 #[test]
-fn panics_of_the_parquet_crate_are_errors() {
+fn panics_of_the_parquet_crate_are_errors_in_plain_words() {
     let whole = std::fs::read(fixture("ids.parquet")).unwrap();
     let mut panics = 0;
     for at in 0..whole.len() {
         for byte in [0, 0x15, 0xff, whole[at] ^ 1] {
             let mut bytes = whole.clone();
             bytes[at] = byte;
-            let found = results("p.parquet", &bytes);
-            let text = format!("{:?}", found.last());
-            panics += usize::from(text.contains("the parser panicked ("));
+            if let Some(Err(error)) = results("p.parquet", &bytes).last() {
+                panics += usize::from(error.contains("its content is inconsistent or damaged"));
+                let words = ["panicked", "External", "Parquet error", "EOF", "usize", "Some("];
+                assert!(words.iter().all(|word| !error.contains(word)), "{error}");
+            }
         }
     }
     assert!(panics > 0, "the crate panics no more: caught.rs may have lost its reason");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A reader that passes bytes through and stores the line of the first invalid quote.
-pub(super) struct Quotes<R> {
+#[derive(Debug)]
+pub struct CsvQuotes<R> {
     source: R,
     /// The character that separates cells.
     delimiter: u8,
@@ -14,21 +15,21 @@ pub(super) struct Quotes<R> {
     line: u64,
     /// Line of the last opening quote.
     opened: u64,
-    faults: QuoteFaults,
+    faults: CsvQuoteFaults,
 }
 
 /// The lines of invalid quotes, or 0.
-#[derive(Clone, Default)]
-pub(super) struct QuoteFaults {
+#[derive(Clone, Debug, Default)]
+pub struct CsvQuoteFaults {
     /// Set when the end of the file has been reached.
     unclosed: Arc<AtomicU64>,
     /// Line of the first cell with text after its closing quote.
     followed: Arc<AtomicU64>,
 }
 
-impl QuoteFaults {
+impl CsvQuoteFaults {
     /// Returns the line of an invalid quote, what is wrong with it and how to fix it.
-    pub(super) fn first(&self) -> Option<(u64, &'static str)> {
+    pub fn first(&self) -> Option<(u64, &'static str)> {
         let faults = [
             (
                 &self.followed,
@@ -45,7 +46,7 @@ impl QuoteFaults {
 }
 
 /// The state of the CSV parser. A quote is only special at the beginning of a cell.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     CellStart,
     Plain,
@@ -57,9 +58,10 @@ enum State {
     Closed,
 }
 
-impl<R: Read> Quotes<R> {
-    pub(super) fn new(source: R, delimiter: u8) -> (Self, QuoteFaults) {
-        let faults = QuoteFaults::default();
+impl<R: Read> CsvQuotes<R> {
+    /// Creates a reader, and the place where it reports faults. `delimiter` separates cells.
+    pub fn new(source: R, delimiter: u8) -> (Self, CsvQuoteFaults) {
+        let faults = CsvQuoteFaults::default();
         let (state, of_reader) = (State::CellStart, faults.clone());
         (Self { source, delimiter, state, line: 1, opened: 0, faults: of_reader }, faults)
     }
@@ -89,7 +91,7 @@ impl<R: Read> Quotes<R> {
     }
 }
 
-impl<R: Read> Read for Quotes<R> {
+impl<R: Read> Read for CsvQuotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         buffer[..read].iter().for_each(|&byte| self.pass(byte));

@@ -1,0 +1,209 @@
+//! Messages of libraries in plain words.
+
+use crate::error::Shortened;
+
+/// Messages of `serde`, `toml` and `serde_json` whose words are not those of a user, by their
+/// beginnings.
+const SENTENCES: [(&str, &str); 8] = [
+    ("u64 value was too large", "a whole number is larger than 9223372036854775807"),
+    ("i64 value was too small", "a whole number is smaller than -9223372036854775808"),
+    ("recursion limit exceeded", "it is nested too deeply"),
+    ("expected ident", "expected true, false or null"),
+    ("lone leading surrogate in hex escape", "half of a character in an escape such as \\ud83d"),
+    ("unexpected end of hex escape", "half of a character in an escape such as \\ud83d"),
+    (
+        "control character (\\u0000-\\u001F) found while parsing a string",
+        "a control character in a string",
+    ),
+    ("invalid unicode code point", "a character that does not exist"),
+];
+
+/// Messages of number parsers.
+const NUMBERS: [(&str, &str); 7] = [
+    ("invalid digit found in string", "it is not a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+    ("cannot parse integer from empty string", "it is empty"),
+    ("cannot parse float from empty string", "it is empty"),
+    ("invalid float literal", "it is not a number"),
+    ("stream did not contain valid UTF-8", "it is not UTF-8 text"),
+];
+
+/// Replaces the messages of number parsers anywhere in `text`.
+pub fn plain_numbers(text: &str) -> String {
+    NUMBERS.iter().fold(text.to_owned(), |text, (found, words)| text.replace(found, words))
+}
+
+/// Replaces words of Rust and its libraries in the message of a parser. `map` is the format's word
+/// for a map, such as `table`.
+pub fn in_plain_words(message: &str, map: &str) -> String {
+    if let Some((_, rest)) = message.split_once("did not match any variant of untagged enum ") {
+        let rest = rest.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+        return format!("unsupported value{rest}");
+    }
+    for (start, words) in SENTENCES {
+        if let Some(rest) = message.strip_prefix(start) {
+            return format!("{words}{rest}");
+        }
+    }
+    let Some((found, expected)) = message.split_once(", expected ") else {
+        let renamed = [("missing field ", "missing key "), ("duplicate field ", "duplicate key ")];
+        let renamed = renamed
+            .iter()
+            .find_map(|(from, to)| message.strip_prefix(from).map(|rest| format!("{to}{rest}")));
+        return renamed.unwrap_or_else(|| message.to_owned());
+    };
+    let ends = [expected.find(['\n', ',']), expected.find(" at line ")];
+    let end = ends.into_iter().flatten().min().unwrap_or(expected.len());
+    let (expected, rest) = expected.split_at(end);
+    if let Some(name) = found.strip_prefix("unknown variant ") {
+        return format!("unknown value {}, expected {expected}{rest}", Shortened(name));
+    }
+    if let Some(name) = found.strip_prefix("unknown field ") {
+        return format!("unknown key {name}, expected {expected}{rest}");
+    }
+    match value_words(found, map) {
+        Some(value) => {
+            format!("found {value}; expected {}{rest}", type_words(expected, found, map))
+        }
+        None => format!("{found}, expected {}{rest}", type_words(expected, found, map)),
+    }
+}
+
+/// Describes the value in `invalid type: integer `3`` and similar messages.
+fn value_words(found: &str, map: &str) -> Option<String> {
+    if let Some(length) = found.strip_prefix("invalid length ") {
+        return Some(format!("a list of {length}"));
+    }
+    let value = found.strip_prefix("invalid type: ").or(found.strip_prefix("invalid value: "))?;
+    let value = value.trim_end_matches(" as i128").trim_end_matches(" as u128");
+    Some(match value {
+        "map" => format!("{} {map}", article(map)),
+        "sequence" | "list" => "a list".to_owned(),
+        "unit value" | "null" | "Option value" => "null".to_owned(),
+        "byte array" => "bytes".to_owned(),
+        value => {
+            let kinds = ["integer ", "floating point ", "boolean ", "string ", "character "];
+            let plain = kinds.iter().find_map(|kind| value.strip_prefix(kind)).unwrap_or(value);
+            Shortened(plain.trim_matches('`')).to_string()
+        }
+    })
+}
+
+/// Describes the type that a deserializer expects.
+fn type_words(expected: &str, found: &str, map: &str) -> String {
+    let is_positive = !found.contains("`-");
+    let is_too_large = found.ends_with(" as i128")
+        || (found.starts_with("invalid value: integer `") && is_positive);
+    let words = match expected {
+        // The limits of the type would hide the smaller range of the key.
+        "u8"
+        | "u16"
+        | "u32"
+        | "u64"
+        | "usize"
+        | "i8"
+        | "i16"
+        | "i32"
+        | "i64"
+        | "isize"
+        | "any valid TOML value"
+            if is_too_large =>
+        {
+            "a smaller whole number"
+        }
+        "u8" | "u16" | "u32" | "u64" | "usize" | "u128" => "a whole number, 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" | "i128" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a boolean" => "true or false",
+        "path string" => "a path",
+        "a borrowed string" | "string" | "string or map" | "variant identifier" => "a string",
+        "unit" => "null",
+        "any valid TOML value" | "any valid JSON value" => "a value",
+        other => {
+            let type_name = ["struct ", "a map", "enum ", "externally tagged enum "];
+            if other.starts_with("internally tagged enum ") {
+                return format!("{} {map} with `type`", article(map));
+            }
+            if type_name.iter().any(|name| other.starts_with(name)) {
+                return format!("{} {map}", article(map));
+            }
+            return list_of(other).unwrap_or_else(|| other.to_owned());
+        }
+    };
+    words.to_owned()
+}
+
+/// Describes a list of a fixed length, such as `a tuple of size 2`.
+fn list_of(expected: &str) -> Option<String> {
+    let sizes = ["a tuple of size ", "an array of length ", "fewer elements in ", "tuple of "];
+    let size = sizes.iter().find_map(|start| expected.strip_prefix(start))?;
+    Some(format!("a list of {}", size.trim_end_matches(" elements")))
+}
+
+fn article(noun: &str) -> &'static str {
+    if noun.starts_with('o') { "an" } else { "a" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_no_words_of_rust() {
+        for (message, expected) in [
+            (
+                "invalid type: string \"x\", expected u32",
+                "found \"x\"; expected a whole number, 0 or more",
+            ),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "found -1; expected a whole number, 0 or more",
+            ),
+            (
+                "invalid value: integer `5000000000`, expected u32",
+                "found 5000000000; expected a smaller whole number",
+            ),
+            (
+                "invalid type: integer `18446744073709551616` as i128, expected any valid TOML value",
+                "found 18446744073709551616; expected a smaller whole number",
+            ),
+            ("u64 value was too large", "a whole number is larger than 9223372036854775807"),
+            ("invalid type: integer `3`, expected struct TrainConfig", "found 3; expected a table"),
+            ("invalid type: map, expected a sequence\n", "found a table; expected a list\n"),
+            ("invalid type: null, expected a string", "found null; expected a string"),
+            ("invalid type: boolean `true`, expected f64", "found true; expected a number"),
+            (
+                "invalid length 1, expected struct X with 3 elements",
+                "found a list of 1; expected a table",
+            ),
+            (
+                "invalid length 3, expected a tuple of size 2",
+                "found a list of 3; expected a list of 2",
+            ),
+            (
+                "invalid type: integer `1`, expected string or map at line 1 column 3",
+                "found 1; expected a string at line 1 column 3",
+            ),
+            ("unknown variant `x`, expected `a` or `b`", "unknown value `x`, expected `a` or `b`"),
+            (
+                "unknown field `x`, expected one of `a`, `b`",
+                "unknown key `x`, expected one of `a`, `b`",
+            ),
+            ("missing field `x`", "missing key `x`"),
+            ("duplicate field `x` at line 1", "duplicate key `x` at line 1"),
+            (
+                "data did not match any variant of untagged enum Several at line 2 column 1",
+                "unsupported value at line 2 column 1",
+            ),
+            ("data did not match any variant of untagged enum Several", "unsupported value"),
+            (
+                "expected ident at line 1 column 2",
+                "expected true, false or null at line 1 column 2",
+            ),
+        ] {
+            assert_eq!(in_plain_words(message, "table"), expected);
+        }
+    }
+}
