@@ -1,6 +1,6 @@
 //! Parsing of JSON files written by other programs.
 
-use crate::config_fault::without_rust_types;
+use crate::plain_words::in_plain_words;
 use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
@@ -26,9 +26,9 @@ pub fn json_reason(error: &serde_json::Error) -> String {
         // The whole value has the wrong type.
         (false, 1, 0) => {
             let message = error.to_string();
-            without_rust_types(message.trim_end_matches(" at line 1 column 0"), "object")
+            in_plain_words(message.trim_end_matches(" at line 1 column 0"), "object")
         }
-        _ => without_rust_types(&error.to_string(), "object"),
+        _ => in_plain_words(&error.to_string(), "object"),
     }
 }
 
@@ -145,14 +145,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn reasons_name_what_is_wrong_without_rust_types() {
+    fn reasons_name_what_is_wrong_in_plain_words() {
         for (text, reason) in [
             ("", "it is empty"),
             ("{\"a\": 1", "unexpected end of input at line 1 column 7"),
-            (
-                "{\"a\": -1}",
-                "invalid value: integer `-1`, expected a whole number, 0 or more at line 1 column 8",
-            ),
+            ("{\"a\": -1}", "found -1; expected a whole number, 0 or more at line 1 column 8"),
             ("{\"a\": 1, \"b\": 2, \"a\": 3}", "duplicate key `a` at line 1 column 24"),
         ] {
             let parsed = parse_json::<BTreeMap<String, usize>>(text);

@@ -17,6 +17,7 @@ mod cell_separator;
 mod chat;
 mod codec;
 mod config_fault;
+mod csv_quotes;
 mod error;
 mod example;
 mod expansion;
@@ -26,7 +27,13 @@ mod model_json;
 mod one_or_several;
 mod order;
 mod origin;
+mod own_folder;
+mod parquet_columns;
 mod parquet_file;
+mod parquet_footer;
+mod parquet_values;
+mod passwords;
+mod plain_words;
 mod prefix;
 mod prompts;
 mod record;
@@ -48,9 +55,8 @@ pub use caught::{caught, caught_message};
 pub use cell_separator::cell_separator;
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
-pub use config_fault::{
-    ConfigFault, deserialize_settings, short_number, short_text, without_rust_types,
-};
+pub use config_fault::{ConfigFault, deserialize_settings, short_number, short_text};
+pub use csv_quotes::{CsvQuoteFaults, CsvQuotes};
 pub use error::{DataError, Names, Shortened, described};
 pub use example::{Example, Examples};
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json};
@@ -58,10 +64,14 @@ pub use line_reader::{LineReader, too_long};
 pub use one_or_several::OneOrSeveral;
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
+pub use own_folder::{FileKind, FileLock, ForeignFile, Locked, OwnFolder, dangling_link};
 pub use parquet_file::ParquetFile;
+pub use passwords::without_passwords;
+pub use plain_words::{in_plain_words, plain_numbers};
 pub use prefix::Prefix;
 pub use prompts::{
     CompletionSource, LineFault, ObjectReader, ObjectRow, PromptReader, PromptRecord, PromptSource,
+    message_text, nested_field,
 };
 pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};
 pub use record_files::{ExampleFile, PromptFile, RecordReport};

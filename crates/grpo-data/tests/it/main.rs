@@ -2,6 +2,7 @@
 
 mod chat;
 mod parquet;
+mod parquet_types;
 mod prompts;
 mod record;
 mod special;
