@@ -10,6 +10,10 @@ pub struct ExternalCalls {
     pub times: Vec<ItemTime>,
     /// Number of completions whose outcome was already known.
     pub cache_hits: usize,
+    /// Number of failed completions that are left out of their groups instead.
+    pub left_out: usize,
+    /// The reason of the first one.
+    pub reason: Option<String>,
     /// Notes on individual completions, by group and sample.
     pub info: Vec<((u32, u32), String)>,
 }
@@ -31,6 +35,8 @@ impl ExternalCalls {
         all.into_iter().reduce(|mut merged, calls| {
             merged.times.extend(calls.times);
             merged.cache_hits += calls.cache_hits;
+            merged.left_out += calls.left_out;
+            merged.reason = merged.reason.or(calls.reason);
             merged.info.extend(calls.info);
             merged
         })

@@ -89,6 +89,12 @@ impl Reward for CompositeReward {
         })
     }
 
+    fn doubt(&self, fields: &Map<String, Value>) -> Option<String> {
+        self.parts.iter().find_map(|part| {
+            part.reward.doubt(fields).map(|why| format!("part '{}': {why}", part.name))
+        })
+    }
+
     fn is_deterministic(&self) -> bool {
         self.parts.iter().all(|part| part.reward.is_deterministic())
     }
@@ -103,6 +109,10 @@ impl Reward for CompositeReward {
 
     fn uses_identity(&self) -> bool {
         self.parts.iter().any(|part| part.reward.uses_identity())
+    }
+
+    fn cancel(&self) {
+        self.parts.iter().for_each(|part| part.reward.cancel());
     }
 
     fn take_calls(&self) -> Option<ExternalCalls> {

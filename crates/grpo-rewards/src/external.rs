@@ -18,6 +18,7 @@ mod section;
 mod server;
 mod servers;
 mod settings;
+mod suspects;
 #[cfg(all(test, unix))]
 mod tests;
 

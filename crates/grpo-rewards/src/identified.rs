@@ -70,6 +70,10 @@ impl Reward for IdentifiedReward {
         self.reward.check(fields)
     }
 
+    fn doubt(&self, fields: &Map<String, Value>) -> Option<String> {
+        self.reward.doubt(fields)
+    }
+
     fn is_deterministic(&self) -> bool {
         self.reward.is_deterministic()
     }
@@ -80,6 +84,10 @@ impl Reward for IdentifiedReward {
 
     fn uses_identity(&self) -> bool {
         self.reward.uses_identity()
+    }
+
+    fn cancel(&self) {
+        self.reward.cancel();
     }
 
     fn keep_output_in(&self, folder: &Path) {

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod answer;
 mod calls;
 mod composite;
 mod config;
@@ -16,6 +17,7 @@ mod runner;
 mod sentence_transformers;
 mod text;
 
+pub use answer::AnswerReward;
 pub use calls::{ExternalCalls, ItemTime};
 pub use composite::{CompositeConfig, CompositePart, CompositeReward, Transform, check_part_names};
 pub use desirability::{Desirability, Goal};
@@ -32,7 +34,7 @@ pub use registry::{
 };
 pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
-pub use text::{AnswerReward, PatternReward};
+pub use text::PatternReward;
 
 /// Parses a JSON section with the task-independent reward types.
 #[cfg(test)]

@@ -31,6 +31,11 @@ pub trait Reward: Send + Sync {
         Ok(())
     }
 
+    /// Returns why no completion for a prompt with these fields can succeed, if that is so.
+    fn doubt(&self, _fields: &Map<String, Value>) -> Option<String> {
+        None
+    }
+
     /// Returns whether identical completions of identical prompts always have the same outcome.
     fn is_deterministic(&self) -> bool {
         true
@@ -50,6 +55,10 @@ pub trait Reward: Send + Sync {
     fn uses_identity(&self) -> bool {
         false
     }
+
+    /// Ends all work of external programs shortly afterwards. What is being scored fails. The
+    /// reward is not used any more after this.
+    fn cancel(&self) {}
 
     /// Returns the calls of external programs and servers since the last query, or `None` if the
     /// reward has none.

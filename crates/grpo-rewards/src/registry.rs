@@ -39,6 +39,11 @@ pub trait RewardSpec: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Describes the programs that the reward starts and the servers that it sends completions to.
+    fn external(&self) -> Vec<String> {
+        self.components().into_iter().flat_map(|component| component.spec().external()).collect()
+    }
+
     /// Returns the functions that map properties to scores, each with the name of its component.
     fn desirabilities(&self) -> Vec<(String, Desirability)> {
         Vec::new()
@@ -164,7 +169,8 @@ impl RewardRegistry {
         let name = match section.remove("type") {
             Some(toml::Value::String(name)) => name,
             Some(other) => {
-                let message = format!("invalid type: {}, expected a string", other.type_str());
+                let found = other.to_string();
+                let message = format!("found {}; expected a string", short_text(&found));
                 return Err(ConfigFault::from_sentence("type", message));
             }
             None => {

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use grpo_data::Group;
 use grpo_ranks::{RankError, Ranks};
+use serde_json::{Map, Value};
 
 use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput};
 
@@ -21,6 +23,8 @@ pub struct RewardRunner {
     time_limit: Duration,
     /// Ranks that completions are distributed over.
     ranks: Ranks,
+    /// Ends all batches when it is set. See [`Self::interrupted_by`].
+    interrupt: Arc<AtomicBool>,
     /// Threads of batches that exceeded the time limit and are still running.
     overdue: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
@@ -28,6 +32,10 @@ pub struct RewardRunner {
 /// Maximum number of batches that can hang at the same time. Each of them occupies a thread pool
 /// and the memory of its samples.
 const MOST_OVERDUE: usize = 4;
+/// Time between two looks at the interrupt flag.
+const SLICE: Duration = Duration::from_millis(50);
+/// Time that external programs have to end after an interrupt. They are killed, so it is rarely needed.
+const ENDING: Duration = Duration::from_secs(3);
 
 impl fmt::Debug for RewardRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +46,23 @@ impl fmt::Debug for RewardRunner {
 impl RewardRunner {
     /// Creates a runner with a time limit per batch.
     pub fn new(reward: Arc<dyn Reward>, time_limit: Duration) -> Self {
-        Self { reward, time_limit, ranks: Ranks::alone(), overdue: Arc::default() }
+        let (interrupt, overdue) = (Arc::default(), Arc::default());
+        Self { reward, time_limit, ranks: Ranks::alone(), interrupt, overdue }
+    }
+
+    /// Ends external programs and stops waiting for outcomes shortly after `flag` is set. All
+    /// completions that are being scored fail, so the caller must not use the outcomes.
+    #[must_use]
+    pub fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
+        Self { interrupt: flag, ..self }
+    }
+
+    /// Returns whether any rank was interrupted, so that outcomes must not be used.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
+    pub fn was_interrupted(&self) -> Result<bool, RankError> {
+        self.ranks.any(self.is_interrupted())
     }
 
     /// Distributes the completions of a batch over `ranks`. Each rank scores consecutive completions.
@@ -55,6 +79,11 @@ impl RewardRunner {
     /// Returns the names of the components. See [`Reward::parts`].
     pub fn parts(&self) -> Vec<PartName> {
         self.reward.parts()
+    }
+
+    /// Returns why no completion for a prompt can succeed. See [`Reward::doubt`].
+    pub fn doubt(&self, fields: &Map<String, Value>) -> Option<String> {
+        self.reward.doubt(fields)
     }
 
     /// Scores all samples in `groups` and stores their text and outcome. `decode` converts ids to
@@ -191,7 +220,12 @@ impl RewardRunner {
             Ok(thread) => thread,
             Err(error) => return Err(format!("cannot start a thread for the reward: {error}")),
         };
-        match receiver.recv_timeout(self.time_limit) {
+        match self.wait_for(&receiver) {
+            Err(RecvTimeoutError::Timeout) if self.is_interrupted() => {
+                self.reward.cancel();
+                let _ended = receiver.recv_timeout(ENDING);
+                Err("the run was interrupted".to_owned())
+            }
             Ok(Ok(Err(error))) => Err(format!("cannot start threads for the reward: {error}")),
             Ok(Ok(Ok(outcomes))) if outcomes.len() == count => Ok(outcomes),
             Ok(Ok(Ok(outcomes))) => Err(format!(
@@ -211,6 +245,24 @@ impl RewardRunner {
     }
 }
 
+impl RewardRunner {
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the result of a batch until the time limit or an interrupt.
+    fn wait_for<T>(&self, receiver: &Receiver<T>) -> Result<T, RecvTimeoutError> {
+        let end = Instant::now() + self.time_limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match receiver.recv_timeout(left.min(SLICE)) {
+                Err(RecvTimeoutError::Timeout) if left > SLICE && !self.is_interrupted() => {}
+                other => return other,
+            }
+        }
+    }
+}
+
 fn failures(count: usize, reason: String) -> Vec<Outcome> {
     vec![Outcome::Failed { reason }; count]
 }
@@ -222,7 +274,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
     use crate::Scored;
@@ -283,6 +335,39 @@ mod tests {
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
         assert_all_failed(&run(|_| vec![Outcome::Abstained]), "returned 1 outcomes for 2");
+    }
+
+    /// The reward waits for its cancellation, as a program does that ignores signals.
+    #[test]
+    fn an_interrupt_cancels_the_reward() {
+        struct Hangs(Mutex<std::sync::mpsc::Receiver<()>>, Mutex<std::sync::mpsc::Sender<()>>);
+        impl Reward for Hangs {
+            fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+                let _cancelled = self.0.lock().unwrap().recv();
+                vec![Outcome::Abstained; samples.len()]
+            }
+
+            fn parts(&self) -> Vec<PartName> {
+                vec![]
+            }
+
+            fn cancel(&self) {
+                self.1.lock().unwrap().send(()).unwrap();
+            }
+        }
+        let (sender, receiver) = channel();
+        let flag = Arc::new(AtomicBool::new(false));
+        let reward = Arc::new(Hangs(Mutex::new(receiver), Mutex::new(sender)));
+        let runner = RewardRunner::new(reward, Duration::from_secs(600));
+        let runner = runner.interrupted_by(Arc::clone(&flag));
+        let begun = Instant::now();
+        let of_signal = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            flag.store(true, Ordering::Relaxed);
+        });
+        assert_all_failed(&runner.score(vec!["a".into(), "bc".into()]), "was interrupted");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        of_signal.join().unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,10 @@ impl CarrierConfig for CommandConfig {
         }
     }
 
+    fn describe(&self) -> String {
+        format!("runs the program `{}`", self.command.join(" "))
+    }
+
     /// Returns all arguments that are files, and the program if it is specified by its path.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         let (program, arguments) = self.command.split_first().expect("the command is not empty");
@@ -96,25 +101,47 @@ pub(super) struct Program {
 }
 
 impl Carrier for Program {
-    fn connect(&self, output: &Arc<Output>) -> Result<Box<dyn Connection>, Fault> {
+    fn connect(&self, output: &Arc<Output>, _: &AtomicBool) -> Result<Box<dyn Connection>, Fault> {
         process::start(&self.command, &self.name, self.answers, output)
     }
 }
 
-/// Returns an error if a program is neither a file nor in `PATH`.
+/// Returns an error if a program is not an executable file, here or in `PATH`.
 pub(super) fn check_program(key: &str, program: &str) -> Result<(), ConfigFault> {
-    let is_there = match program.contains('/') {
-        true => Path::new(program).is_file(),
+    let refuse = |what: String| ConfigFault::refuse(format!("reward.{key}: {what}"));
+    let is_path = program.contains('/') || [".", ".."].contains(&program);
+    let found: Vec<PathBuf> = match is_path {
+        true => vec![PathBuf::from(program)],
         false => {
             let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+            std::env::split_paths(&path).map(|folder| folder.join(program)).collect()
         }
     };
-    let place = if program.contains('/') { "here" } else { "in PATH" };
-    match is_there {
-        true => Ok(()),
-        false => ConfigFault::refuse(format!(
-            "reward.{key}: cannot find program `{program}` {place}; install it or use its path"
-        )),
+    if found.iter().any(|path| path.is_file() && is_executable(path)) {
+        return Ok(());
     }
+    if is_path && Path::new(program).is_dir() {
+        return refuse(format!("`{program}` is a folder; expected a program"));
+    }
+    match found.iter().find(|path| path.is_file()) {
+        Some(file) => refuse(format!(
+            "{0} is not executable; run `chmod +x {0}`, or name its interpreter first, as in [\"python3\", \"score.py\"]",
+            file.display()
+        )),
+        None => {
+            let place = if is_path { "here" } else { "in PATH" };
+            refuse(format!("cannot find program `{program}` {place}; install it or use its path"))
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|found| found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &Path) -> bool {
+    true
 }

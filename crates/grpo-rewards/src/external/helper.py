@@ -5,7 +5,9 @@ Requires only Python 3.8 or later and its standard library. `python3 -c HELPER F
 import asyncio
 import importlib.util
 import inspect
+import itertools
 import json
+import numbers
 import os
 import sys
 import time
@@ -39,19 +41,79 @@ def load(file, names):
     return functions
 
 
+# Longest description of an exception, in characters. The end has the type and the message.
+LONGEST = 4000
+
+
 def described(error):
     """Returns the traceback without the frames of this helper."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in ("<string>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"):
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    if len(text) > LONGEST:
+        text = text[: LONGEST // 2] + "\n...\n" + text[-LONGEST // 2 :]
+    if isinstance(error, ModuleNotFoundError):
+        text += f"\nthe interpreter is {sys.executable}; install the module for it, or set reward.interpreter to a Python that has it"
+    return text
 
 
-def number(value):
+class WrongResult(Exception):
+    """The function returned something else than one number per completion. Asking again would not help."""
+
+
+def shown(value):
+    """Returns the beginning of a value's representation."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:80] + "..."
+
+
+def number(name, value):
     """Returns a float or None, from numbers of any library."""
-    if isinstance(value, (str, bytes)):
-        raise TypeError(f"the reward is {repr(value)[:80]}, which is text; return a number or None")
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    dtype = getattr(value, "dtype", None)
+    kind = getattr(dtype, "kind", "")
+    if isinstance(value, (str, bytes, bytearray, memoryview)) or kind in ("S", "U", "T"):
+        raise WrongResult(f"{name} returned {shown(value)}, which is text; return a number or None")
+    is_complex = isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
+    if is_complex or kind == "c" or "complex" in str(dtype):
+        raise WrongResult(f"{name} returned {shown(value)}, which is a complex number; return a real number or None")
+    if kind in ("m", "M"):
+        raise WrongResult(f"{name} returned {shown(value)}, which is a time; return a number or None")
+    try:
+        return float(value)
+    except Exception as error:
+        raise WrongResult(f"{name} returned {shown(value)}, which is not a number; return a number or None ({type(error).__name__}: {error})") from None
+
+
+def listed(name, values, count):
+    """Returns the values that a function returned for a batch. An endless iterator is not read to its end."""
+    expected = "return a list with one number or None per completion"
+    if values is None or isinstance(values, (str, bytes, dict, set, frozenset)) or not hasattr(values, "__iter__") and not hasattr(values, "__getitem__"):
+        raise WrongResult(f"{name} returned {shown(values)} for {count} completions; {expected}")
+    if hasattr(values, "__len__"):
+        try:
+            found = len(values)
+        except TypeError:
+            # An array without dimensions.
+            raise WrongResult(f"{name} returned {shown(values)} for {count} completions; {expected}") from None
+        if found != count:
+            raise WrongResult(f"{name} returned {found} rewards for {count} completions")
+    found = list(itertools.islice(values, count + 1))
+    if len(found) > count:
+        raise WrongResult(f"{name} returned more than {count} rewards for {count} completions")
+    if len(found) < count:
+        raise WrongResult(f"{name} returned {len(found)} rewards for {count} completions")
+    return found
+
+
+def is_async(function):
+    """Returns whether a function, or an object that can be called, is declared with `async`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
 
 
 def conversation(item):
@@ -79,7 +141,8 @@ class Function:
         self.takes_all = any(p.kind == kinds.VAR_KEYWORD for p in parameters)
         self.is_batched = "completions" in self.names or self.takes_all
         # Otherwise the time of a request is all that is known.
-        self.is_timed = not self.is_batched and not inspect.iscoroutinefunction(function)
+        self.is_async = is_async(function)
+        self.is_timed = not self.is_batched and not self.is_async
         required = [p.name for p in parameters if p.default is kinds.empty and p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
         named = [p.name for p in parameters if p.kind == kinds.KEYWORD_ONLY and p.default is kinds.empty]
         if not self.is_batched and (len(required) != 1 or named):
@@ -89,9 +152,11 @@ class Function:
             )
 
     def scored(self, items, step):
-        """Returns the Scored of each item."""
+        """Returns the Scored of each item; raises WrongResult if the result does not fit the items."""
         try:
             return self.of(items, step)
+        except WrongResult:
+            raise
         except (Exception, SystemExit) as error:
             if len(items) == 1:
                 return [Scored(error=f"{self.name} raised an exception:\n{described(error)}")]
@@ -99,37 +164,48 @@ class Function:
         return [one for item in items for one in self.scored([item], step)]
 
     def of(self, items, step):
+        if not items:
+            return []
         started = time.perf_counter()
         extra = {}
         if self.is_batched:
-            values = list(finished(self.function(**self.arguments(items, step, extra))))
-            if len(values) != len(items):
-                raise ValueError(f"{self.name} returned {len(values)} rewards for {len(items)} completions")
-        elif inspect.iscoroutinefunction(self.function):
+            values = listed(self.name, finished(self.function(**self.arguments(items, step, extra))), len(items))
+        elif self.is_async:
             values = asyncio.run(gathered(self.function, items))
         else:
-            timed = [self.alone(item) for item in items]
-            return [Scored(number(value), seconds) for value, seconds in timed]
-        seconds = (time.perf_counter() - started) / max(len(items), 1)
-        scored = [Scored(number(value), seconds) for value in values]
+            return [self.alone(item) for item in items]
+        seconds = (time.perf_counter() - started) / len(items)
+        scored = [self.valued(value, seconds) for value in values]
         for name, column in extra.items():
             for one, value in zip(scored, column):
                 one.info[name] = value
         return scored
 
+    def valued(self, value, seconds):
+        """Returns the Scored of a value that the function returned."""
+        try:
+            return Scored(number(self.name, value), seconds)
+        except WrongResult as fault:
+            return Scored(error=str(fault), seconds=seconds)
+
     def alone(self, item):
         started = time.perf_counter()
-        value = self.function(item["completion"])
-        return value, time.perf_counter() - started
+        try:
+            value = finished(self.function(item["completion"]))
+        except (Exception, SystemExit) as error:
+            return Scored(error=f"{self.name} raised an exception:\n{described(error)}")
+        return self.valued(value, time.perf_counter() - started)
 
     def arguments(self, items, step, extra):
         """Returns those keyword arguments passed by TRL that the function accepts."""
 
         def log_extra(column, values):
-            values = list(values)
+            found = len(values) if hasattr(values, "__len__") else None
+            values = list(itertools.islice(values, len(items) + 1))
             if len(values) != len(items):
-                raise ValueError(f"log_extra('{column}') has {len(values)} values for {len(items)} completions")
-            extra[column] = values
+                found = found or (f"more than {len(items)}" if len(values) > len(items) else len(values))
+                raise WrongResult(f"log_extra('{column}') has {found} values for {len(items)} completions")
+            extra[str(column)] = values
 
         def log_metric(name, value):
             print(f"{name} = {value}", file=sys.stderr)
@@ -170,9 +246,19 @@ async def gathered(function, items):
     return await asyncio.gather(*(function(item["completion"]) for item in items))
 
 
+def shown_as_text(value):
+    try:
+        return str(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+
+
 def reply(request, functions):
     items, step = request["items"], request.get("step")
-    named = {function.name: function.scored(items, step) for function in functions}
+    try:
+        named = {function.name: function.scored(items, step) for function in functions}
+    except WrongResult as fault:
+        return {"id": request["id"], "error": str(fault)}
     of_items = list(zip(*named.values()))
     answer = {"id": request["id"]}
     if any(one.error for scored in named.values() for one in scored):
@@ -200,8 +286,18 @@ def main():
     os.dup2(nothing, 0)
     sys.stdout = sys.stderr
 
+    def encoded(answer):
+        # Half of a surrogate pair is not text in JSON, so `?` replaces it.
+        return json.dumps(answer, default=shown_as_text, ensure_ascii=False).encode("utf-8", "replace")
+
     def write(answer):
-        replies.write(json.dumps(answer, default=str).encode() + b"\n")
+        try:
+            line = encoded(answer)
+        except (TypeError, ValueError, RecursionError) as error:
+            # Only the values of log_extra can be anything.
+            print(f"log_extra is left out: {error}", file=sys.stderr)
+            line = encoded({key: value for key, value in answer.items() if key != "info"})
+        replies.write(line + b"\n")
         replies.flush()
 
     functions = None

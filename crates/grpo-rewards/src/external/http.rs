@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::carrier::Carrier;
 use super::protocol::Shape;
 use super::section::{BuildCarrier, CarrierConfig};
-use super::server::Server;
+use super::server::{Server, without_password};
 use super::servers::Servers;
 
 /// Configuration of the reward type `http`.
@@ -23,6 +23,12 @@ pub(crate) struct HttpConfig {
 impl CarrierConfig for HttpConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         self.servers().map(drop)
+    }
+
+    fn describe(&self) -> String {
+        let urls: Vec<String> =
+            self.url.as_slice().iter().map(|url| without_password(url)).collect();
+        format!("sends completions to {}", urls.join(", "))
     }
 }
 

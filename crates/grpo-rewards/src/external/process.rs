@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -120,8 +120,13 @@ pub(super) fn start(
 }
 
 impl Connection for Process {
-    fn exchange(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
-        let reply = self.answer(request, limit);
+    fn exchange(
+        &mut self,
+        request: &[u8],
+        limit: Duration,
+        cancelled: &AtomicBool,
+    ) -> Result<Vec<u8>, Fault> {
+        let reply = self.answer(request, limit, cancelled);
         self.has_failed |= reply.is_err();
         reply
     }
@@ -141,7 +146,12 @@ impl Process {
         Ok(())
     }
 
-    fn answer(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+    fn answer(
+        &mut self,
+        request: &[u8],
+        limit: Duration,
+        cancelled: &AtomicBool,
+    ) -> Result<Vec<u8>, Fault> {
         let end = Instant::now() + limit;
         let mut unsent = request;
         loop {
@@ -161,7 +171,11 @@ impl Process {
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.fault(&format!("did not reply within {limit:?} (reward.time_limit times the completions of the request)")));
+                self.read_stderr();
+                return Err(Fault::Late(self.sentence(&format!("did not reply within {limit:?} (reward.time_limit times the completions of the request)"))));
+            }
+            if cancelled.load(Ordering::Relaxed) {
+                return Err(Fault::cancelled());
             }
             self.wait(!unsent.is_empty(), left);
             self.read_stderr();

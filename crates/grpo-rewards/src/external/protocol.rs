@@ -3,11 +3,12 @@
 //! A request has the keys `id`, `step` and `items`. Each item has the keys `prompt`, `completion`,
 //! `completion_ids`, `group`, `sample` and `row`. The reply has the keys `id` and `rewards`, and
 //! optionally `components`, `info`, `errors` and `seconds`. All of its lists have one entry per item.
+//! A reply with the text `error` has no rewards: all items have failed.
 //!
 //! The REINVENT format is also supported. Its request has one SMILES string per line, and its reply
 //! is `{"version": 1, "payload": {name: [...]}}`.
 
-use grpo_data::without_rust_types;
+use grpo_data::{in_plain_words, parse_json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -57,6 +58,9 @@ pub(super) struct Answer {
     pub(super) seconds: Option<Vec<f64>>,
 }
 
+/// A reply, for error messages.
+const EXAMPLE: &str = r#"{"id": 1, "rewards": [0.5, 1.0]}"#;
+
 /// Maximum length of the note on a completion, in characters.
 const MOST_OF_INFO: usize = 4096;
 
@@ -85,6 +89,8 @@ struct Reply {
     components: Map<String, Value>,
     info: Option<Value>,
     errors: Option<Vec<Option<String>>>,
+    /// The reason why no completion of the request has a reward.
+    error: Option<String>,
     seconds: Option<Vec<f64>>,
 }
 
@@ -145,6 +151,9 @@ impl Format {
                         reply.id
                     ));
                 }
+                if let Some(error) = reply.error {
+                    return Ok(Answer::failed(&error, samples.len()));
+                }
                 (reply.rewards, reply.components, reply.errors, reply.info, reply.seconds)
             }
             Self::Reinvent { property } => {
@@ -170,6 +179,14 @@ impl Format {
             remark => (vec![None; count], remark),
         };
         Ok(Answer { verdicts: lists.verdicts(samples, shape), info, remark, seconds })
+    }
+}
+
+impl Answer {
+    /// Returns the answer to a request of which all completions failed for the same reason.
+    fn failed(reason: &str, count: usize) -> Self {
+        let verdicts = vec![Verdict::Failed(reason.to_owned()); count];
+        Self { verdicts, info: vec![None; count], remark: None, seconds: None }
     }
 }
 
@@ -236,9 +253,10 @@ impl Lists {
     }
 
     fn given(&self, index: usize, shape: &Shape) -> Result<Verdict, String> {
-        let reward = self.rewards.as_ref().map_or(Ok(None), |all| number("reward", &all[index]))?;
+        let reward = self.rewards.as_ref().map_or(Ok(None), |all| number("the reward", &all[index]))?;
         let names = shape.components.iter().zip(&self.components);
-        let components = names.map(|(name, all)| number(name, &all[index]));
+        let components =
+            names.map(|(name, all)| number(&format!("component '{name}'"), &all[index]));
         Ok(Verdict::Given(reward, components.collect::<Result<_, String>>()?))
     }
 }
@@ -301,7 +319,7 @@ fn list(value: Value, name: &str) -> Result<Vec<Value>, String> {
 
 fn number(name: &str, value: &Value) -> Result<Option<f64>, String> {
     let fault = |found: &dyn std::fmt::Display| {
-        Err(format!("the {name} is {found}; expected a finite number or null"))
+        Err(format!("{name} is {found}; expected a finite number or null"))
     };
     match value {
         Value::Null => Ok(None),
@@ -322,15 +340,25 @@ fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     if text.trim().is_empty() {
         return Err("the reply is empty".to_owned());
     }
-    let value: Value = serde_json::from_str(&with_quoted_numbers(text)).map_err(|error| {
-        format!(
-            "the reply is not valid JSON: error in line {}, column {}",
-            error.line(),
-            error.column()
-        )
+    let value: Value = parse_json(&with_quoted_numbers(text)).map_err(|reason| {
+        match reason.starts_with("duplicate key") {
+            true => format!("the reply has the {reason}"),
+            false => format!("the reply is not valid JSON: {reason}"),
+        }
     })?;
+    let kind = match &value {
+        Value::Object(_) => None,
+        Value::Array(_) => Some("a list"),
+        Value::String(_) => Some("text"),
+        Value::Number(_) => Some("a number"),
+        Value::Bool(_) => Some("a boolean"),
+        Value::Null => Some("null"),
+    };
+    if let Some(kind) = kind {
+        return Err(format!("the reply is {kind}; expected an object such as {EXAMPLE}"));
+    }
     serde_json::from_value(value).map_err(|error| {
-        format!("unexpected reply: {}", without_rust_types(&error.to_string(), "object"))
+        format!("unexpected reply: {}", in_plain_words(&error.to_string(), "object"))
     })
 }
 

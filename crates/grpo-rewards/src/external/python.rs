@@ -1,14 +1,17 @@
 //! Rewards computed by Python functions. A helper script runs them in the user's interpreter.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use grpo_data::{ConfigFault, OneOrSeveral};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::carrier::{Carrier, Fault};
+use super::carrier::{Carrier, Connection, Fault};
 use super::command::{Program, check_program};
+use super::output::Output;
 use super::process::Answers;
 use super::protocol::Shape;
 use super::reward::ExternalReward;
@@ -74,6 +77,10 @@ impl CarrierConfig for PythonConfig {
         }
     }
 
+    fn describe(&self) -> String {
+        format!("runs {} with `{}`", self.file.display(), self.interpreter)
+    }
+
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         match self.file.is_file() {
             true => Ok(vec![("reward", self.file.clone())]),
@@ -105,23 +112,35 @@ impl BuildCarrier for PythonConfig {
             [&self.interpreter, "-c", HELPER, &file].map(str::to_owned).into();
         command.extend(self.function.as_slice().iter().cloned());
         let name = format!("the reward {file}");
-        Ok(Box::new(Program { command, name, answers: Answers::ByLine }))
+        Ok(Box::new(Imported(Program { command, name, answers: Answers::ByLine })))
     }
 
     /// Imports the file, so that errors in it are reported before the run starts.
     fn prepare(&self, reward: &ExternalReward) -> Result<(), ConfigFault> {
         let refuse =
             |reason: &str| ConfigFault::new("", format!("reward.file: {}", reason.trim_end()), "");
-        let connect = || -> Result<(), Fault> {
-            let mut connection = reward.carrier.connect(&reward.output)?;
-            let reply = connection.exchange(b"{\"id\":0,\"items\":[]}\n", IMPORT_LIMIT)?;
-            let reply: Value = serde_json::from_slice(&reply).unwrap_or_default();
-            match reply.get("error").and_then(Value::as_str) {
-                Some(error) => return Err(Fault::Other(error.to_owned())),
-                None => reward.add_idle(connection),
-            }
-            Ok(())
-        };
-        connect().map_err(|fault| refuse(&fault.reason()))
+        let connection = reward.connected().map_err(|fault| refuse(&fault.reason()))?;
+        reward.add_idle(connection);
+        Ok(())
+    }
+}
+
+/// An interpreter that imports the user's file before its first request, so that the time limit of
+/// the request does not include the import.
+struct Imported(Program);
+
+impl Carrier for Imported {
+    fn connect(
+        &self,
+        output: &Arc<Output>,
+        cancelled: &AtomicBool,
+    ) -> Result<Box<dyn Connection>, Fault> {
+        let mut connection = self.0.connect(output, cancelled)?;
+        let reply = connection.exchange(b"{\"id\":0,\"items\":[]}\n", IMPORT_LIMIT, cancelled)?;
+        let reply: Value = serde_json::from_slice(&reply).unwrap_or_default();
+        match reply.get("error").and_then(Value::as_str) {
+            Some(error) => Err(Fault::Other(error.to_owned())),
+            None => Ok(connection),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use super::carrier::{Carrier, Connection, Fault};
 use super::output::Output;
 use super::protocol::{Answer, Format, Shape, Verdict, excerpt};
 use super::settings::{OnFailure, Settings};
+use super::suspects::{Standing, Suspects};
 use crate::{ExternalCalls, Identity, ItemTime, Outcome, PartName, Reward, RewardInput};
 
 /// Maximum number of consecutive crashes per batch. No further programs are started after that. The
@@ -29,7 +30,10 @@ pub(crate) struct ExternalReward {
     idle: Mutex<Vec<Box<dyn Connection>>>,
     next_id: AtomicUsize,
     cache: Mutex<Cache>,
+    suspects: Mutex<Suspects>,
     calls: Mutex<ExternalCalls>,
+    /// Set after an interrupt. Requests in progress end shortly afterwards, and new ones fail.
+    cancelled: AtomicBool,
 }
 
 /// A verdict and the note on the completion.
@@ -51,7 +55,9 @@ impl ExternalReward {
             idle: Mutex::default(),
             next_id: AtomicUsize::new(1),
             cache: Mutex::default(),
+            suspects: Mutex::default(),
             calls: Mutex::default(),
+            cancelled: AtomicBool::new(false),
         }
     }
 
@@ -60,40 +66,71 @@ impl ExternalReward {
         lock(&self.idle).push(connection);
     }
 
+    /// Starts the program or connects to the server.
+    pub(super) fn connected(&self) -> Result<Box<dyn Connection>, Fault> {
+        self.carrier.connect(&self.output, &self.cancelled)
+    }
+
     fn take_idle(&self) -> Option<Box<dyn Connection>> {
         lock(&self.idle).pop()
     }
 
     /// Scores a chunk. If the program crashes, the chunk is split in half and both halves are
-    /// scored separately. This way, only the completion that caused the crash fails.
+    /// scored separately. If it is late, the completions are sent one by one, which takes at most as
+    /// long again. This way, only the completion that is the cause fails.
     fn score_chunk(&self, chunk: &[&RewardInput], deaths: &AtomicUsize) -> Vec<Told> {
-        match self.ask(chunk) {
+        let pieces = match self.ask(chunk) {
             Ok(verdicts) => {
                 deaths.store(0, Ordering::Relaxed);
-                verdicts
+                if let [alone] = chunk {
+                    self.answered(alone);
+                }
+                return verdicts;
             }
             Err(Fault::Died(_))
                 if chunk.len() > 1 && deaths.fetch_add(1, Ordering::Relaxed) < MOST_DEATHS =>
             {
-                let (front, back) = chunk.split_at(chunk.len() / 2);
-                let mut verdicts = self.score_chunk(front, deaths);
-                verdicts.extend(self.score_chunk(back, deaths));
-                verdicts
+                chunk.chunks(chunk.len().div_ceil(2))
             }
-            Err(fault) => vec![(Verdict::Failed(fault.reason()), None); chunk.len()],
+            Err(Fault::Late(_)) if chunk.len() > 1 => chunk.chunks(1),
+            Err(fault) => {
+                if let ([alone], Fault::Died(_) | Fault::Late(_)) = (chunk, &fault) {
+                    self.failed_alone(alone, &fault);
+                }
+                return vec![(Verdict::Failed(fault.reason()), None); chunk.len()];
+            }
+        };
+        pieces.flat_map(|piece| self.score_chunk(piece, deaths)).collect()
+    }
+
+    /// Remembers a completion that made the program crash or hang although it was sent alone.
+    fn failed_alone(&self, sample: &RewardInput, fault: &Fault) {
+        if self.settings.deterministic {
+            let what = match fault {
+                Fault::Late(_) => "takes longer than reward.time_limit",
+                Fault::Died(_) | Fault::Other(_) => "makes the program exit",
+            };
+            lock(&self.suspects).failed(Key::new(sample), what);
         }
+    }
+
+    fn answered(&self, sample: &RewardInput) {
+        lock(&self.suspects).answered(&Key::new(sample));
     }
 
     /// Sends a request. An idle program may have exited in the meantime, in which case the request
     /// is sent to a new one.
     fn ask(&self, chunk: &[&RewardInput]) -> Result<Vec<Told>, Fault> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Fault::cancelled());
+        }
         if let Some(connection) = self.take_idle() {
             match self.ask_over(connection, chunk) {
                 Err(Fault::Died(_)) => {}
                 other => return other,
             }
         }
-        self.ask_over(self.carrier.connect(&self.output)?, chunk)
+        self.ask_over(self.connected()?, chunk)
     }
 
     /// Sends a request over a connection. After an error, the connection is closed because its
@@ -107,12 +144,13 @@ impl ExternalReward {
         let request = self.format.request(id, chunk);
         let limit = Duration::from_secs_f64(self.settings.time_limit * chunk.len() as f64);
         let started = Instant::now();
-        let reply = connection.exchange(&request, limit);
+        let reply = connection.exchange(&request, limit, &self.cancelled);
         let share = started.elapsed().as_secs_f64() / chunk.len() as f64;
         let answer = reply.and_then(|reply| {
             let answer = self.format.answer(&reply, id, chunk, &self.shape);
             answer.map_err(|fault| {
-                Fault::Other(format!("{fault}; its output was: {}", excerpt(&reply)))
+                let framing = connection.framing();
+                Fault::Other(format!("{fault}; its output was: {}{framing}", excerpt(&reply)))
             })
         });
         let seconds = answer.as_ref().ok().and_then(|answer| answer.seconds.clone());
@@ -136,16 +174,45 @@ impl ExternalReward {
         lock(&self.calls).times.extend(times);
     }
 
-    /// Returns the verdicts for all completions. The number of threads is the number of workers.
+    /// Returns the verdicts for all completions. A completion that failed alone before is sent
+    /// alone, so that the others do not wait for it. If it has failed again, it is not sent any more.
     fn verdicts(&self, inputs: &[&RewardInput]) -> Vec<Told> {
-        let chunks: Vec<&[&RewardInput]> = inputs.chunks(self.settings.batch_size).collect();
+        let mut verdicts: Vec<Option<Told>> = vec![None; inputs.len()];
+        let (mut alone, mut together) = (Vec::new(), Vec::new());
+        let suspects = lock(&self.suspects);
+        for (index, input) in inputs.iter().enumerate() {
+            match suspects.standing(input) {
+                Standing::Good => together.push(index),
+                Standing::Suspect => alone.push(index),
+                Standing::Refused(what) => {
+                    let completion = excerpt(input.text.as_bytes());
+                    let reason =
+                        format!("completion {completion} is not sent again, because it {what}");
+                    verdicts[index] = Some((Verdict::Failed(reason), None));
+                }
+            }
+        }
+        drop(suspects);
+        let chunks: Vec<&[usize]> =
+            together.chunks(self.settings.batch_size).chain(alone.chunks(1)).collect();
+        for (chunk, told) in chunks.iter().zip(self.of_chunks(inputs, &chunks)) {
+            for (index, told) in chunk.iter().zip(told) {
+                verdicts[*index] = Some(told);
+            }
+        }
+        verdicts.into_iter().map(|told| told.expect("every chunk has all its verdicts")).collect()
+    }
+
+    /// Returns the verdicts for chunks of indices. The number of threads is the number of workers.
+    fn of_chunks(&self, inputs: &[&RewardInput], chunks: &[&[usize]]) -> Vec<Vec<Told>> {
         let done: Vec<Mutex<Vec<Told>>> = chunks.iter().map(|_| Mutex::default()).collect();
         let (next, deaths) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = || {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(chunk) = chunks.get(index) else { break };
-                let verdicts = self.score_chunk(chunk, &deaths);
+                let chunk: Vec<&RewardInput> = chunk.iter().map(|place| inputs[*place]).collect();
+                let verdicts = self.score_chunk(&chunk, &deaths);
                 *lock(&done[index]) = verdicts;
             }
         };
@@ -157,7 +224,7 @@ impl ExternalReward {
         });
         let of_chunk =
             |of: Mutex<Vec<Told>>| of.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.into_iter().flat_map(of_chunk).collect()
+        done.into_iter().map(of_chunk).collect()
     }
 
     /// Returns the outcome of each completion before `on_failure` is applied. Equal completions to
@@ -247,6 +314,12 @@ impl Reward for ExternalReward {
             return outcomes;
         };
         self.output.note(&reason);
+        if let OnFailure::Abstain = self.settings.on_failure {
+            let failed = outcomes.iter().filter(|outcome| outcome.failure().is_some()).count();
+            let mut calls = lock(&self.calls);
+            calls.left_out += failed;
+            calls.reason.get_or_insert_with(|| reason.clone());
+        }
         match self.settings.on_failure {
             OnFailure::Fail => outcomes,
             OnFailure::Stop => vec![Outcome::Failed { reason }; samples.len()],
@@ -285,6 +358,10 @@ impl Reward for ExternalReward {
 
     fn uses_identity(&self) -> bool {
         true
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
     }
 
     fn take_calls(&self) -> Option<ExternalCalls> {

@@ -21,6 +21,9 @@ pub(crate) trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
     /// Validates the settings without accessing files.
     fn check(&self) -> Result<(), ConfigFault>;
 
+    /// Describes the program or server, e.g. "runs `python3 score.py`".
+    fn describe(&self) -> String;
+
     /// Returns the files of the reward, each with the key that refers to it.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         Ok(Vec::new())
@@ -77,6 +80,10 @@ impl<C: BuildCarrier> RewardSpec for External<C> {
 
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         self.carrier.files()
+    }
+
+    fn external(&self) -> Vec<String> {
+        vec![self.carrier.describe()]
     }
 }
 

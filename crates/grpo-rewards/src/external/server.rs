@@ -1,17 +1,16 @@
 //! A reward server, which receives requests over HTTP.
 //!
-//! A POST request to a scoring server only requires HTTP/1.0 without TLS: there is one request per
-//! connection, and the server closes the connection after the reply. An HTTP client library would
-//! enable additional features of crates that the tensor library depends on.
+//! Each request has its own connection, which is closed after the reply. Proxies and redirects are
+//! not followed, because prompts and completions are only for the server that the user names.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{ErrorKind, Read};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use grpo_data::ConfigFault;
+use ureq::http::{HeaderMap, Uri, Version};
+use ureq::{Agent, Body, Error, Timeout};
 
-use super::carrier::Fault;
 use super::protocol::excerpt;
 
 /// Maximum size of a reply in bytes.
@@ -24,9 +23,24 @@ const PAUSES: [u64; 5] = [100, 200, 400, 800, 1600];
 /// A server.
 pub(super) struct Server {
     url: String,
-    host: String,
-    address: String,
-    path: String,
+    agent: Agent,
+}
+
+/// A reply with a status that indicates success.
+pub(super) struct Reply {
+    pub(super) body: Vec<u8>,
+    /// The headers that say where the body ends, for error messages.
+    pub(super) framing: String,
+}
+
+/// The reason why a request has no reply.
+pub(super) enum Failure {
+    /// There is no connection, so the server cannot have received the request.
+    Unreached(String),
+    /// The reply is late.
+    Late(String),
+    /// The reply is invalid, or the connection was closed.
+    Other(String),
 }
 
 impl Server {
@@ -35,138 +49,179 @@ impl Server {
             ConfigFault::from_sentence(
                 "",
                 format!(
-                    "reward.url = \"{url}\" is not a supported URL; expected one such as http://localhost:8000/score (https is not supported)"
+                    "reward.url = \"{}\" is not a supported URL; expected one such as http://localhost:8000/score (https and passwords are not supported)",
+                    without_password(url)
                 ),
             )
         };
         let is_plain = url.chars().all(|c| c.is_ascii_graphic());
         let rest = url.strip_prefix("http://").filter(|_| is_plain).ok_or_else(refused)?;
-        let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        if host.is_empty() || host.contains('@') {
+        let host = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+        if host.is_empty() || host.contains('@') || url.parse::<Uri>().is_err() {
             return Err(refused());
         }
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let address = if has_port { host.to_owned() } else { format!("{host}:80") };
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Self { url: url.to_owned(), host: host.to_owned(), address, path })
+        let agent = Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .max_response_header_size(MOST_OF_HEAD)
+            .max_idle_connections(0)
+            .max_idle_connections_per_host(0)
+            .user_agent(concat!("grpo-rewards/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        Ok(Self { url: url.to_owned(), agent })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Sends a request over a connection and returns the body of the reply.
-    pub(super) fn reply(
-        &self,
-        stream: io::Result<TcpStream>,
-        request: &[u8],
-        end: Instant,
-        limit: Duration,
-    ) -> Result<Vec<u8>, Fault> {
-        let late = |error: io::Error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!(
-                    "no reply within {limit:?} (reward.time_limit times the completions of the request)"
-                )
-            }
-            _ => error.to_string(),
-        };
-        let reply = stream.and_then(|stream| self.post(stream, request, end));
-        let reply = reply.map_err(late).and_then(|reply| body(&reply));
-        reply.map_err(|what| Fault::Other(format!("the reward server {}: {what}", self.url)))
-    }
-
-    /// Connects to the server, retrying after a delay. Requests are never sent twice, because the
-    /// server may have processed the first one.
-    pub(super) fn connected(&self, end: Instant) -> io::Result<TcpStream> {
+    /// Sends a request. If the server cannot be reached, tries again after a delay until `end`. A
+    /// request is never sent twice, because the server may have processed the first one.
+    pub(super) fn reply(&self, request: &[u8], end: Instant) -> Result<Reply, Failure> {
         let mut pauses = PAUSES.map(Duration::from_millis).into_iter();
         loop {
-            let error = match self.connect_once(end) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => error,
+            let failure = match self.reply_once(request, end, None) {
+                Err(failure @ Failure::Unreached(_)) => failure,
+                other => return other,
             };
             match pauses.next().filter(|pause| Instant::now() + *pause < end) {
                 Some(pause) => thread::sleep(pause),
-                None => return Err(error),
+                None => return Err(failure),
             }
         }
     }
 
-    pub(super) fn connect_once(&self, end: Instant) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(ErrorKind::NotFound, "cannot resolve its host");
-        for address in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, left(end)?) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
+    /// Sends a request. Waits for the connection for at most `patience`, and for the reply until `end`.
+    pub(super) fn reply_once(
+        &self,
+        request: &[u8],
+        end: Instant,
+        patience: Option<Duration>,
+    ) -> Result<Reply, Failure> {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Late(String::new()));
         }
-        Err(last)
-    }
-
-    /// Sends a request and returns the complete reply.
-    fn post(&self, mut stream: TcpStream, request: &[u8], end: Instant) -> io::Result<Vec<u8>> {
-        let head = format!(
-            "POST {} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            self.path,
-            self.host,
-            request.len()
-        );
-        stream.set_write_timeout(Some(left(end)?))?;
-        stream.write_all(&[head.as_bytes(), request].concat())?;
-        let (mut reply, mut buffer) = (Vec::new(), [0; 1 << 16]);
-        while !is_complete(&reply) {
-            stream.set_read_timeout(Some(left(end)?))?;
-            match stream.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => reply.extend(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if reply.len() > MOST_OF_HEAD && front(&reply).is_none() {
-                break;
-            }
-            if reply.len() > MOST {
-                return Err(io::Error::other("the response is larger than 16 MiB"));
-            }
+        let post = self.agent.post(&self.url).config();
+        let post = post.timeout_global(Some(left)).timeout_connect(patience).build();
+        let post = post.content_type("application/json").header("connection", "close");
+        let response = post.send(request).map_err(|error| failure(&error, ""))?;
+        let (head, body) = response.into_parts();
+        let framing = framing(&head.headers);
+        refuse_encoding(&head.headers, head.version)?;
+        let body = read(body, &framing)?;
+        match head.status.is_success() {
+            true => Ok(Reply { body, framing }),
+            false => Err(Failure::Other(format!(
+                "it returned status {}: {}",
+                head.status.as_u16(),
+                excerpt(&body)
+            ))),
         }
-        Ok(reply)
     }
 }
 
-fn left(end: Instant) -> io::Result<Duration> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+/// Reads a body. An error says how much of it has arrived.
+fn read(body: Body, framing: &str) -> Result<Vec<u8>, Failure> {
+    let mut reader = body.into_reader();
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 16]);
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => bytes.extend(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                let arrived = format!("; {} bytes of its body had arrived{framing}", bytes.len());
+                return Err(failure(&Error::from(error), &arrived));
+            }
+        }
+        if bytes.len() > MOST {
+            return Err(Failure::Other("the response is larger than 16 MiB".to_owned()));
+        }
+    }
 }
 
-/// Returns the length of the headers and the `Content-Length` if it is known.
-fn front(reply: &[u8]) -> Option<(usize, Option<usize>)> {
-    let first = &reply[..reply.len().min(MOST_OF_HEAD)];
-    let end = 4 + first.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
-    let head = String::from_utf8_lossy(&reply[..end]).to_ascii_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    Some((end, length.and_then(|length| length.trim().parse().ok())))
-}
-
-fn is_complete(reply: &[u8]) -> bool {
-    let Some((end, Some(length))) = front(reply) else { return false };
-    reply.len() - end >= length
-}
-
-/// Returns the body of a complete reply, or an error if the status does not indicate success.
-fn body(reply: &[u8]) -> Result<Vec<u8>, String> {
-    let Some((end, length)) = front(reply) else {
-        return Err(format!("invalid HTTP response: {}", excerpt(reply)));
+/// Rejects bodies that are compressed or otherwise encoded.
+fn refuse_encoding(headers: &HeaderMap, version: Version) -> Result<(), Failure> {
+    let refused = |what: String| Err(Failure::Other(format!("the reply has {what}")));
+    let values = |name: &str| -> Vec<String> {
+        let of_name = headers.get_all(name).iter();
+        let words = |value: &[u8]| String::from_utf8_lossy(value).trim().to_ascii_lowercase();
+        of_name.map(|value| words(value.as_bytes())).collect()
     };
-    let first = String::from_utf8_lossy(&reply[..end]);
-    let status = first.lines().next().unwrap_or_default().split_whitespace().nth(1);
-    let body = &reply[end..];
-    if length.is_some_and(|length| body.len() < length) {
-        return Err(format!("the response was truncated after {} bytes", body.len()));
+    if let Some(encoding) = values("content-encoding").iter().find(|value| *value != "identity") {
+        return refused(format!(
+            "`Content-Encoding: {encoding}`, which is not supported; send it without compression"
+        ));
     }
-    match status {
-        Some(status) if status.starts_with('2') => Ok(body.to_vec()),
-        status => {
-            Err(format!("it returned status {}: {}", status.unwrap_or("none"), excerpt(body)))
+    let transfer = values("transfer-encoding").join(", ");
+    match (transfer.as_str(), version) {
+        ("" | "identity", _) => Ok(()),
+        ("chunked", version) if version > Version::HTTP_10 => Ok(()),
+        ("chunked", _) => refused(
+            "`Transfer-Encoding: chunked`, which HTTP/1.0 does not have; answer with HTTP/1.1"
+                .to_owned(),
+        ),
+        (other, _) => refused(format!(
+            "`Transfer-Encoding: {other}`, which is not supported; use Content-Length or chunked"
+        )),
+    }
+}
+
+/// Describes the headers that determine the length of the body.
+fn framing(headers: &HeaderMap) -> String {
+    let names = [("content-length", "Content-Length"), ("transfer-encoding", "Transfer-Encoding")];
+    let named = names.iter().flat_map(|(name, words)| {
+        let values = headers.get_all(*name).iter();
+        values.map(move |value| format!("{words}: {}", String::from_utf8_lossy(value.as_bytes())))
+    });
+    match named.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => none,
+        named => format!(" (its headers have {named})"),
+    }
+}
+
+/// Describes an error. `arrived` says what has arrived of the reply.
+fn failure(error: &Error, arrived: &str) -> Failure {
+    use ErrorKind::{
+        AddrNotAvailable, BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset,
+        HostUnreachable, NetworkUnreachable, NotFound, TimedOut, UnexpectedEof, WouldBlock,
+    };
+    match error {
+        Error::HostNotFound => Failure::Unreached("cannot resolve its host".to_owned()),
+        Error::ConnectionFailed => Failure::Unreached("cannot connect".to_owned()),
+        Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
+            Failure::Unreached("no connection in time".to_owned())
         }
+        Error::Timeout(_) => Failure::Late(arrived.to_owned()),
+        Error::Protocol(error) => {
+            Failure::Other(format!("invalid HTTP response: {error}{arrived}"))
+        }
+        Error::Io(error) => match error.kind() {
+            AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkUnreachable
+            | NotFound => Failure::Unreached(error.to_string()),
+            TimedOut | WouldBlock => Failure::Late(arrived.to_owned()),
+            BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => Failure::Other(
+                format!("the connection was closed before the end of the response{arrived}"),
+            ),
+            _ => Failure::Other(format!("{error}{arrived}")),
+        },
+        Error::LargeResponseHeader(..) => {
+            Failure::Other("invalid HTTP response: its headers are larger than 64 KiB".to_owned())
+        }
+        error => Failure::Other(format!("invalid HTTP response: {error}{arrived}")),
+    }
+}
+
+/// Returns a URL without the name and password in front of its host.
+pub(super) fn without_password(url: &str) -> String {
+    let start = url.find("//").map_or(0, |place| place + 2);
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |place| start + place);
+    match url[start..end].rfind('@') {
+        Some(place) => format!("{}…{}", &url[..start], &url[start + place..]),
+        None => url.to_owned(),
     }
 }

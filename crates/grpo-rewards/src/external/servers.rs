@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::carrier::{Carrier, Connection, Fault};
 use super::output::Output;
-use super::server::Server;
+use super::server::{Failure, Reply, Server};
 
 /// Time limit of a connection if there are other servers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,37 +37,76 @@ impl Servers {
 }
 
 impl Carrier for Arc<Servers> {
-    fn connect(&self, output: &Arc<Output>) -> Result<Box<dyn Connection>, Fault> {
-        Ok(Box::new(InTurn { servers: Arc::clone(self), output: Arc::clone(output) }))
+    fn connect(&self, output: &Arc<Output>, _: &AtomicBool) -> Result<Box<dyn Connection>, Fault> {
+        let (servers, output) = (Arc::clone(self), Arc::clone(output));
+        Ok(Box::new(InTurn { servers, output, framing: String::new() }))
     }
 }
 
 struct InTurn {
     servers: Arc<Servers>,
     output: Arc<Output>,
+    /// See [`Reply::framing`].
+    framing: String,
 }
 
 impl Connection for InTurn {
     /// Sends the request to the first server that can be reached. A server that has received the
-    /// request is the only one, because it may have processed it.
-    fn exchange(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+    /// request is the only one, because it may have processed it. An HTTP request cannot be
+    /// cancelled, but nothing waits for it after an interrupt.
+    fn exchange(
+        &mut self,
+        request: &[u8],
+        limit: Duration,
+        _: &AtomicBool,
+    ) -> Result<Vec<u8>, Fault> {
         let end = Instant::now() + limit;
         let mut in_turn = self.servers.in_turn();
         let last = in_turn.pop().expect("there is at least one server");
         for index in in_turn {
-            let server = &self.servers.servers[index];
-            let stream = server.connect_once(end.min(Instant::now() + PATIENCE));
-            self.servers.is_left_out[index].store(stream.is_err(), Ordering::Relaxed);
-            match stream {
-                Ok(stream) => return server.reply(Ok(stream), request, end, limit),
-                Err(error) => self.output.note(&format!(
-                    "the reward server {} cannot be reached and is left out: {error}",
-                    server.url()
-                )),
+            let reply = self.servers.servers[index].reply_once(request, end, Some(PATIENCE));
+            if let Err(Failure::Unreached(error)) = &reply {
+                let url = self.servers.servers[index].url();
+                self.output.note(&format!(
+                    "the reward server {url} cannot be reached and is left out: {error}"
+                ));
+                self.servers.is_left_out[index].store(true, Ordering::Relaxed);
+                continue;
+            }
+            return self.received(index, reply, limit);
+        }
+        let reply = self.servers.servers[last].reply(request, end);
+        self.received(last, reply, limit)
+    }
+
+    fn framing(&self) -> &str {
+        &self.framing
+    }
+}
+
+impl InTurn {
+    fn received(
+        &mut self,
+        index: usize,
+        reply: Result<Reply, Failure>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Fault> {
+        let is_unreached = matches!(reply, Err(Failure::Unreached(_)));
+        self.servers.is_left_out[index].store(is_unreached, Ordering::Relaxed);
+        let of_server = |what: String| {
+            format!("the reward server {}: {what}", self.servers.servers[index].url())
+        };
+        match reply {
+            Ok(Reply { body, framing }) => {
+                self.framing = framing;
+                Ok(body)
+            }
+            Err(Failure::Late(arrived)) => Err(Fault::Late(of_server(format!(
+                "no reply within {limit:?} (reward.time_limit times the completions of the request){arrived}"
+            )))),
+            Err(Failure::Unreached(what) | Failure::Other(what)) => {
+                Err(Fault::Other(of_server(what)))
             }
         }
-        let stream = self.servers.servers[last].connected(end);
-        self.servers.is_left_out[last].store(stream.is_err(), Ordering::Relaxed);
-        self.servers.servers[last].reply(stream, request, end, limit)
     }
 }

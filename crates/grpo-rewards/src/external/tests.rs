@@ -2,6 +2,7 @@
 
 mod hostile;
 mod identities;
+mod results;
 mod servers;
 mod trl;
 
@@ -99,6 +100,7 @@ fn what_python_files_get_wrong() {
     for (code, more, expected) in [
         ("def score(x): return 1", json!({}), "has no function 'reward'; its functions: score"),
         ("import nothing_like_it", json!({}), "ModuleNotFoundError: No module named"),
+        ("import nothing_like_it", json!({}), "or set reward.interpreter to a Python that has it"),
         ("def reward(:", json!({}), "SyntaxError"),
         ("raise SystemExit(3)", json!({}), "SystemExit: 3"),
         ("def reward(a, b): return 1", json!({}), "reward(a, b) has an unknown signature"),
@@ -113,7 +115,7 @@ fn what_python_files_get_wrong() {
         ("", json!({"batch_size": 0}), "reward.batch_size = 0 is out of range"),
         ("", json!({"time_limit": 0.0}), "reward.time_limit = 0 is out of range"),
         ("", json!({"workers": 257}), "reward.workers = 257 is out of range"),
-        ("", json!({"unknown": 1}), "unknown field `unknown`"),
+        ("", json!({"unknown": 1}), "unknown key `unknown`"),
     ] {
         let reason = refusal(python_settings(&folder, code, more));
         assert!(reason.contains(expected), "{code}: {reason}");
@@ -148,6 +150,31 @@ fn prints_and_failures_are_kept_in_the_run_folder() {
     let log = fs::read_to_string(run.path().join("reward.log")).unwrap();
     for line in ["imported", "scored abc", &format!("grpo: {expected}")] {
         assert!(log.lines().any(|found| found == line), "{line}: {log}");
+    }
+}
+
+/// Neither the target of a link nor a named pipe is written to.
+#[test]
+fn the_log_is_a_regular_file_of_the_run_folder() {
+    let code = "def reward(completion):\n    print('scored')\n    return 1\n";
+    let place = tempfile::tempdir().unwrap();
+    for kind in ["link", "pipe", "dangling"] {
+        let run = place.path().join(kind);
+        fs::create_dir(&run).unwrap();
+        let (log, target) = (run.join("reward.log"), place.path().join(format!("{kind}.target")));
+        match kind {
+            "pipe" => nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+            _ => std::os::unix::fs::symlink(&target, &log).unwrap(),
+        }
+        if kind == "link" {
+            fs::write(&target, "mine").unwrap();
+        }
+        let (_folder, reward) = python(code, json!({}));
+        reward.keep_output_in(&run);
+        assert_eq!(totals(&score(&*reward, &["a"])), [Some(1.0)]);
+        drop(reward);
+        let expected = (kind == "link").then_some("mine".to_owned());
+        assert_eq!(fs::read_to_string(&target).ok(), expected, "{kind}");
     }
 }
 
@@ -215,6 +242,12 @@ fn programs_that_are_not_there_are_refused() {
             "cannot find program `no-such-program` in PATH",
         ),
         (json!({"type": "command", "command": ["./none"]}), "cannot find program `./none` here"),
+        (
+            json!({"type": "command", "command": ["/etc/passwd"]}),
+            "/etc/passwd is not executable; run `chmod +x /etc/passwd`, or name its interpreter",
+        ),
+        (json!({"type": "command", "command": ["."]}), "`.` is a folder; expected a program"),
+        (json!({"type": "command", "command": ["/etc"]}), "`/etc` is a folder"),
         (json!({"type": "command", "command": []}), "reward.command is empty"),
         (
             json!({"type": "command", "command": ["sh"], "property": "x"}),
@@ -226,6 +259,8 @@ fn programs_that_are_not_there_are_refused() {
         ),
         (json!({"type": "http", "url": "https://localhost/"}), "is not a supported URL"),
         (json!({"type": "http", "url": "localhost:8000"}), "is not a supported URL"),
+        (json!({"type": "http", "url": "http://me:secret@host/a"}), "\"http://…@host/a\" is not"),
+        (json!({"type": "http", "url": "http://[::1"}), "is not a supported URL"),
         (json!({"type": "http", "url": ["http://a", "b"]}), "\"b\" is not a supported URL"),
         (json!({"type": "http", "url": []}), "is an empty list"),
     ] {
@@ -259,9 +294,6 @@ fn a_reward_that_is_text_is_refused() {
     let outcomes = score(&*reward, &["a", "b"]);
     assert_eq!(outcomes[0].total(), Some(1.0));
     let fault = outcomes[1].failure().unwrap();
-    assert!(fault.starts_with("completion \"b\" (item 2 of 2): reward raised"), "{fault}");
-    assert!(
-        fault.contains("the reward is '0.5', which is text; return a number or None"),
-        "{fault}"
-    );
+    let expected = "completion \"b\" (item 2 of 2): reward returned '0.5', which is text; return a number or None";
+    assert_eq!(fault, expected);
 }

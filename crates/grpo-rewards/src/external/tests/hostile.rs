@@ -74,6 +74,19 @@ const ALL: &[Hostile] = &[
     ),
     hostile("sys.stdin.readline(); say('{\"id\": 1, \"rewards\": 1}\\n')", "unexpected reply: "),
     hostile(
+        "sys.stdin.readline(); say('[0.5, 0.5]\\n')",
+        "the reply is a list; expected an object such as {\"id\": 1, \"rewards\": [0.5, 1.0]}",
+    ),
+    hostile("sys.stdin.readline(); say('0.5\\n')", "the reply is a number; expected an object"),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"components\": {\"x\": [1, 2], \"x\": [3, 4]}}\\n')",
+        "the reply has the duplicate key `x`",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"error\": \"no licence\"}\\n')",
+        "no licence",
+    ),
+    hostile(
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"components\": {\"x\": [1, 2]}}\\n')",
         "unexpected component 'x' in the reply",
     ),
@@ -127,7 +140,7 @@ const ALL: &[Hostile] = &[
     ),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"rewards\": [3]}\\n')",
-        "'rewards' has 1 entries for 2",
+        "the reply has the duplicate key `rewards`",
     ),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"errors\": [\"no\"]}\\n')",
@@ -254,6 +267,74 @@ fn a_program_that_dies_of_one_completion_costs_only_this_one() {
     for (index, outcome) in got.iter().enumerate() {
         assert_eq!(outcome.total().is_none(), index == 17, "{index}: {outcome:?}");
     }
+}
+
+/// Docking programs hang at single molecules. The others of the request keep their rewards, and the
+/// molecule is not sent again and again.
+#[test]
+fn a_completion_that_hangs_costs_only_itself_and_is_remembered() {
+    for (poison, expected, again) in [
+        ("time.sleep(600)", "did not reply within 3s", "takes longer than reward.time_limit"),
+        ("os._exit(1)", "exited (exit status: 1)", "makes the program exit"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let code = format!(
+            "{BEGIN}\nfor line in sys.stdin:\n    texts = [item['completion'] for item in json.loads(line)['items']]\n    open(sys.argv[1] + '.calls', 'a').write(' '.join(texts) + '\\n')\n    if 'POISON' in texts: {poison}\n    say(good(line))"
+        );
+        let script = file(&folder, "docks.py", &code);
+        let pids = folder.path().join("pids");
+        let reward = build(json!({
+            "type": "command", "command": ["python3", script, pids], "batch_size": 4, "workers": 2,
+            "time_limit": 3.0,
+        }));
+        let mut completions = vec!["C"; 8];
+        completions[5] = "POISON";
+        let mut reasons = Vec::new();
+        for _step in 0..5 {
+            let got = score(&*reward, &completions);
+            for (index, outcome) in got.iter().enumerate() {
+                assert_eq!(outcome.total().is_none(), index == 5, "{poison} {index}: {outcome:?}");
+            }
+            reasons.push(got[5].failure().unwrap().to_owned());
+        }
+        assert!(reasons[0].contains(expected), "{reasons:?}");
+        assert!(reasons[1].contains(expected), "{reasons:?}");
+        let left = format!("completion \"POISON\" is not sent again, because it {again}");
+        assert_eq!(reasons[2..], vec![left; 3]);
+        let calls = fs::read_to_string(folder.path().join("pids.calls")).unwrap();
+        let of_poison: Vec<&str> = calls.lines().filter(|line| line.contains("POISON")).collect();
+        assert!(of_poison.len() <= 5, "{of_poison:?}");
+        assert_eq!(of_poison.iter().filter(|line| **line == "POISON").count(), 2, "{of_poison:?}");
+        drop(reward);
+        assert_none_alive(&pids, poison);
+    }
+}
+
+/// A program that ignores the signals of an interrupt.
+#[test]
+fn a_cancelled_reward_ends_its_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let code = "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\nif os.fork() == 0: pid()\ntime.sleep(600)";
+    let script = file(&folder, "deaf.py", &format!("{BEGIN}{code}\n"));
+    let pids = folder.path().join("pids");
+    let reward = build(json!({
+        "type": "command", "command": ["python3", script, pids], "batch_size": 1, "workers": 2,
+        "time_limit": 600.0,
+    }));
+    let begun = Instant::now();
+    let outcomes = thread::scope(|scope| {
+        let scoring = scope.spawn(|| score(&*reward, &["a", "b", "c", "d"]));
+        while fs::read_to_string(&pids).unwrap_or_default().lines().count() < 4 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        reward.cancel();
+        scoring.join().unwrap()
+    });
+    for outcome in outcomes {
+        assert_eq!(outcome.failure(), Some("the run was interrupted"));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert_none_alive(&pids, code);
 }
 
 /// The first reply is valid. The second line is read as the reply to the next request.

@@ -23,7 +23,8 @@ fn server(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> (String, Receive
             let is_whole = |request: &[u8]| {
                 let text = String::from_utf8_lossy(request);
                 let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-                let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+                let head = head.to_ascii_lowercase();
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
                 length.is_none_or(|length| body.len() >= length.parse().unwrap())
             };
             while !is_whole(&request) {
@@ -60,7 +61,11 @@ fn a_server_scores() {
     assert_eq!(totals(&outcomes), [Some(0.25); 3]);
     assert_eq!(outcomes[2].part("dock"), Some(-1.0));
     let request = requests.recv().unwrap();
-    assert!(request.starts_with("POST /score?x=1 HTTP/1.0\r\nHost: 127.0.0.1:"), "{request}");
+    assert!(request.starts_with("POST /score?x=1 HTTP/1.1\r\n"), "{request}");
+    let head = request.split_once("\r\n\r\n").unwrap().0.to_ascii_lowercase();
+    for line in ["host: 127.0.0.1:", "content-type: application/json", "connection: close"] {
+        assert!(head.contains(&format!("\r\n{line}")), "{line}: {request}");
+    }
     drop(requests);
 }
 
@@ -71,11 +76,11 @@ fn what_servers_get_wrong() {
         (http("302 Found", ""), "it returned status 302"),
         (http("200 OK", "not JSON"), "the reply is not valid JSON"),
         (http("200 OK", r#"{"id": 7, "rewards": [1]}"#), "the reply has id 7"),
-        (b"hello\r\n".to_vec(), "invalid HTTP response: \"hello\\r\\n\""),
-        (Vec::new(), "invalid HTTP response"),
+        (b"hello\r\n".to_vec(), "invalid HTTP response"),
+        (Vec::new(), "the connection was closed before the end of the response"),
         (
             b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}".to_vec(),
-            "the response was truncated after 2 bytes",
+            "the connection was closed before the end of the response; 2 bytes of its body had arrived (its headers have Content-Length: 99)",
         ),
         (vec![b'x'; 20 << 20], "invalid HTTP response"),
         (
@@ -113,6 +118,106 @@ fn a_server_that_is_late_or_not_there() {
     assert!(reason.contains("refused"), "{reason}");
     // The client retries until the time limit is reached.
     assert!((0.3..5.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
+}
+
+/// Replies in all ways that HTTP allows to say where a body ends, over a connection that the server
+/// keeps open, so that waiting for its end would take too long.
+#[test]
+fn the_end_of_a_body_is_where_its_headers_say() {
+    const BODY: &str = r#"{"id": 1, "rewards": [0.5]}"#;
+    let length = BODY.len();
+    let with = |head: &str, body: &str| format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}");
+    let sized = |length: &str, body: &str| with(&format!("Content-Length: {length}\r\n"), body);
+    let chunked = |body: &str| with("Transfer-Encoding: chunked\r\n", body);
+    let (front, back) = BODY.split_at(10);
+    let chunks = format!("a\r\n{front}\r\n{:x};x=y\r\n{back}\r\n0\r\n\r\n", back.len());
+    let good = [
+        sized(&length.to_string(), BODY),
+        sized(&length.to_string(), &format!("{BODY}more that nobody asked for")),
+        sized(&format!("00{length}"), BODY),
+        with(&format!("Content-Length: {length}\r\ncontent-length: {length}\r\n"), BODY),
+        chunked(&chunks),
+        format!("HTTP/1.1 100 Continue\r\n\r\n{}", sized(&length.to_string(), BODY)),
+        format!("HTTP/1.1 200 OK\nContent-Length: {length}\n\n{BODY}"),
+        with(&format!("Content-Encoding: identity\r\nContent-Length: {length}\r\n"), BODY),
+        format!("HTTP/1.0 201 Created\r\nContent-Length: {length}\r\n\r\n{BODY}"),
+    ];
+    let gzip =
+        |coding: &str| with(&format!("{coding}: gzip\r\nContent-Length: {length}\r\n"), BODY);
+    let bad = [
+        (
+            sized("0", BODY),
+            "the reply is empty; its output was: \"\" (its headers have Content-Length: 0)",
+        ),
+        (sized("5", BODY), "is not valid JSON"),
+        (sized("5", BODY), "(its headers have Content-Length: 5)"),
+        (sized("-5", BODY), "invalid HTTP response: content-length"),
+        (sized("abc", BODY), "invalid HTTP response: content-length"),
+        (sized("+27", BODY), "invalid HTTP response: content-length"),
+        (sized("27.0", BODY), "invalid HTTP response: content-length"),
+        (sized("0x1b", BODY), "invalid HTTP response: content-length"),
+        (sized("", BODY), "invalid HTTP response: content-length"),
+        (sized("99999999999999999999999", BODY), "invalid HTTP response: content-length"),
+        (sized("27, 28", BODY), "content-length"),
+        (with("Content-Length: 27\r\nContent-Length: 5\r\n", BODY), "conflicting content-length"),
+        (
+            sized("99", BODY),
+            "27 bytes of its body had arrived (its headers have Content-Length: 99)",
+        ),
+        (chunked("zz\r\nnothing"), "invalid HTTP response"),
+        (
+            chunked(&chunks[..20]),
+            "bytes of its body had arrived (its headers have Transfer-Encoding: chunked)",
+        ),
+        (
+            gzip("Content-Encoding"),
+            "the reply has `Content-Encoding: gzip`, which is not supported",
+        ),
+        (
+            gzip("Transfer-Encoding"),
+            "the reply has `Transfer-Encoding: gzip`, which is not supported",
+        ),
+        (
+            format!("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"),
+            "`Transfer-Encoding: chunked`, which HTTP/1.0 does not have",
+        ),
+        (sized("12", "{\"id\": 1, \"a"), "is not valid JSON"),
+        ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), "the reply is empty"),
+    ];
+    let cases = good.into_iter().map(|answer| (answer, None));
+    for (answer, expected) in cases.chain(bad.map(|(answer, words)| (answer, Some(words)))) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let sent = answer.clone();
+        let (done, wait) = channel::<()>();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"}\n") {
+                let mut buffer = [0; 4096];
+                let count = stream.read(&mut buffer).unwrap();
+                request.extend(&buffer[..count]);
+            }
+            stream.write_all(sent.as_bytes()).unwrap();
+            let _closed = wait.recv();
+        });
+        // A body that is complete does not take the time limit.
+        let limit =
+            if expected.is_some_and(|words| words.contains("arrived")) { 0.5 } else { 60.0 };
+        let reward = build(json!({"type": "http", "url": url, "time_limit": limit}));
+        let begun = Instant::now();
+        let outcome = score(&*reward, &["a"]).remove(0);
+        assert!(begun.elapsed() < Duration::from_secs(30), "{answer}");
+        drop(done);
+        server.join().unwrap();
+        match expected {
+            None => assert_eq!(outcome.total(), Some(0.5), "{answer}: {outcome:?}"),
+            Some(words) => {
+                let reason = outcome.failure().unwrap_or_else(|| panic!("{answer}: {outcome:?}"));
+                assert!(reason.contains(words), "{answer}: {reason}");
+            }
+        }
+    }
 }
 
 /// Requests go to all servers in turn. One that cannot be reached is left out and named.
@@ -160,7 +265,12 @@ fn several_servers_take_turns() {
     thread::spawn(move || {
         for stream in back.incoming() {
             let mut stream = stream.unwrap();
-            let _request = stream.read(&mut [0; 4096]).unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"}\n") {
+                let mut buffer = [0; 4096];
+                let count = stream.read(&mut buffer).unwrap();
+                request.extend(&buffer[..count]);
+            }
             stream.write_all(&http("200 OK", r#"{"id": 2, "rewards": [0.75]}"#)).unwrap();
         }
     });
@@ -180,8 +290,12 @@ fn several_servers_take_turns() {
 /// Sends a byte every few milliseconds, without end.
 #[test]
 fn a_server_that_drips_is_late() {
-    for front in ["", "HTTP/1.0 200 OK\r\n\r\n", "HTTP/1.0 200 OK\r\ncontent-length: 99999\r\n\r\n"]
-    {
+    for (front, expected) in [
+        ("", "invalid HTTP response"),
+        ("HTTP/1.0 200 OK\r\nx:", "no reply within 300ms"),
+        ("HTTP/1.0 200 OK\r\n\r\n", "no reply within 300ms"),
+        ("HTTP/1.0 200 OK\r\ncontent-length: 99999\r\n\r\n", "no reply within 300ms"),
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = thread::spawn(move || {
@@ -193,7 +307,7 @@ fn a_server_that_drips_is_late() {
         });
         let reward = build(json!({"type": "http", "url": url, "time_limit": 0.3}));
         let reason = score(&*reward, &["a"])[0].failure().unwrap().to_owned();
-        assert!(reason.contains("no reply within 300ms"), "{front}: {reason}");
+        assert!(reason.contains(expected), "{front}: {reason}");
         server.join().unwrap();
     }
 }

@@ -1,0 +1,309 @@
+//! Rewards for text with a verifiable answer.
+
+use grpo_data::nested_field;
+use regex::Regex;
+use regex_syntax::hir::{Hir, HirKind};
+use serde_json::{Map, Value};
+
+use crate::text::verdict;
+use crate::{Outcome, PartName, Reward, RewardInput};
+
+/// Scores 1 if the completion contains the correct answer, otherwise 0.
+///
+/// The correct answer is read from the fields of the prompt. If it is a longer text with an answer
+/// that [`Self::extract`] finds, such as a worked solution, that answer is correct too. Whitespace
+/// around answers is ignored. If both answers are [numbers](number), they are compared numerically,
+/// e.g. `0.50` equals `.5`. Scoring fails if the prompt has no answer.
+#[derive(Clone, Debug)]
+pub struct AnswerReward {
+    /// The field that contains the correct answer.
+    pub field: String,
+    /// Extracts the answer from the completion. The answer is the first capture group of the last
+    /// match or, if the expression has no groups, the entire match.
+    pub extract: Option<Regex>,
+}
+
+impl Reward for AnswerReward {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        samples.iter().map(|sample| self.score_one(sample)).collect()
+    }
+
+    fn parts(&self) -> Vec<PartName> {
+        vec!["answered".into(), "correct".into()]
+    }
+
+    fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        self.right(fields).map(|_| ())
+    }
+
+    fn doubt(&self, fields: &Map<String, Value>) -> Option<String> {
+        let (right, extract) = (self.right(fields).ok()?, self.extract.as_ref()?);
+        let is_possible = match self.extracted_from(&right) {
+            Some(_) => true,
+            None => can_yield(extract, &right),
+        };
+        (!is_possible).then(|| {
+            let short: String = right.trim().chars().take(60).collect();
+            let short = if short.len() < right.trim().len() { short + "…" } else { short };
+            format!(
+                "reward.extract = {:?} finds nothing in the answer {short:?} of the prompt's record (field '{}') and cannot extract it from a completion, so no completion is correct; change reward.extract or the answers",
+                extract.as_str(),
+                self.field
+            )
+        })
+    }
+}
+
+impl AnswerReward {
+    fn score_one(&self, sample: &RewardInput) -> Outcome {
+        let right = match self.right(&sample.fields) {
+            Ok(right) => right,
+            Err(reason) => return Outcome::Failed { reason },
+        };
+        let given = self.given(&sample.text);
+        let is_right = |given| {
+            is_same(given, &right)
+                || self.extracted_from(&right).is_some_and(|right| is_same(given, right))
+        };
+        let found = f64::from(u8::from(given.is_some()));
+        verdict(given.is_some_and(is_right), vec![("answered".into(), found)])
+    }
+
+    /// Returns the correct answer for a prompt.
+    fn right(&self, fields: &Map<String, Value>) -> Result<String, String> {
+        match nested_field(fields, &self.field) {
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
+            Some(_) => {
+                Err(format!("field '{}' of the prompt's record is not an answer", self.field))
+            }
+            None => Err(format!("the prompt's record is missing field '{}'", self.field)),
+        }
+    }
+
+    /// Extracts the answer from a text, if present.
+    fn given<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let Some(extract) = &self.extract else { return Some(text) };
+        let last = extract.captures_iter(text).last()?;
+        last.get(1).or_else(|| last.get(0)).map(|found| found.as_str())
+    }
+
+    /// Extracts the answer from a record's text. A number is an answer as it is: `\d+` would extract
+    /// 5 from 0.5.
+    fn extracted_from<'a>(&self, right: &'a str) -> Option<&'a str> {
+        (self.extract.is_some() && number(right).is_none()).then(|| self.given(right)).flatten()
+    }
+}
+
+fn is_same(given: &str, right: &str) -> bool {
+    let (given, right) = (given.trim(), right.trim());
+    given == right || matches!((number(given), number(right)), (Some(a), Some(b)) if a == b)
+}
+
+/// Reads a number as people write it: `1080`, `1,080`, `$5`, `1/2`, `5.`, `-3e4`.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim().replace('\u{2212}', "-");
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let rest = rest.trim_start();
+    let is_marked = rest.starts_with(['$', '€', '£']);
+    let rest = rest.trim_start_matches(['$', '€', '£']).trim_start();
+    let (sign, rest) = match rest.strip_prefix('-').filter(|_| is_marked && sign > 0.0) {
+        Some(rest) => (-1.0, rest),
+        None => (sign, rest),
+    };
+    let value = match rest.split_once('/') {
+        Some((above, below)) => {
+            unsigned(above.trim())? / unsigned(below.trim()).filter(|below| *below != 0.0)?
+        }
+        None => unsigned(rest)?,
+    };
+    value.is_finite().then_some(sign * value)
+}
+
+/// Reads a number without a sign, perhaps with thousands separators.
+fn unsigned(text: &str) -> Option<f64> {
+    let text = text.trim_end_matches([',']);
+    if !text.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+        return None;
+    }
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    if !whole.contains(',') {
+        return text.parse().ok();
+    }
+    let mut groups = whole.split(',');
+    let is_grouped = groups.next().is_some_and(|first| (1..=3).contains(&first.len()))
+        && groups.all(|group| group.len() == 3);
+    let is_digits = whole.chars().all(|c| c.is_ascii_digit() || c == ',');
+    (is_grouped && is_digits).then(|| format!("{}{rest}", whole.replace(',', "")).parse().ok())?
+}
+
+/// Returns whether an expression can extract an answer that equals `right`, from some text.
+fn can_yield(extract: &Regex, right: &str) -> bool {
+    let Ok(parsed) = regex_syntax::parse(extract.as_str()) else { return true };
+    let answer = first_group(&parsed).unwrap_or(&parsed);
+    let Ok(whole) = Regex::new(&format!(r"\A\s*(?:{answer})\s*\z")) else { return true };
+    let mut spellings = vec![right.trim().to_owned()];
+    if let Some(value) = number(right) {
+        spellings.extend([value.to_string(), format!("{value:.1}"), format!("{value:.2}")]);
+    }
+    spellings.iter().any(|spelling| whole.is_match(spelling))
+}
+
+/// Returns the content of the first capture group.
+fn first_group(part: &Hir) -> Option<&Hir> {
+    match part.kind() {
+        HirKind::Capture(capture) if capture.index == 1 => Some(&capture.sub),
+        HirKind::Capture(capture) => first_group(&capture.sub),
+        HirKind::Repetition(repetition) => first_group(&repetition.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().find_map(first_group),
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(text: &str, answer: impl Into<Value>) -> RewardInput {
+        RewardInput {
+            text: text.to_owned(),
+            fields: [("answer".to_owned(), answer.into())].into_iter().collect(),
+            ..RewardInput::default()
+        }
+    }
+
+    fn reward(extract: Option<&str>) -> AnswerReward {
+        let extract = extract.map(|extract| Regex::new(extract).unwrap());
+        AnswerReward { field: "answer".to_owned(), extract }
+    }
+
+    fn total(reward: &AnswerReward, text: &str, answer: impl Into<Value>) -> Option<f64> {
+        reward.score(&[sample(text, answer)])[0].total()
+    }
+
+    #[test]
+    fn the_last_answer_counts() {
+        let reward = reward(Some(r"#### *(-?[\d.]+)"));
+        assert_eq!(total(&reward, "#### 3 or rather #### 4", "4"), Some(1.0));
+        assert_eq!(total(&reward, "#### 4 or rather #### 3", "4"), Some(0.0));
+        assert_eq!(total(&reward, "4", "4"), Some(0.0));
+        assert_eq!(total(&reward, "#### 0.50", 0.5), Some(1.0));
+        let outcomes = reward.score(&[sample("4", "4"), sample("#### 5", "4")]);
+        assert_eq!(
+            outcomes.iter().map(|o| o.part("answered")).collect::<Vec<_>>(),
+            [Some(0.0), Some(1.0)]
+        );
+    }
+
+    #[test]
+    fn parts_are_those_that_outcomes_have() {
+        let answer = reward(None);
+        let outcome = &answer.score(&[sample("4", "4")])[0];
+        let Outcome::Scored(scored) = outcome else { panic!("{outcome:?}") };
+        let names: Vec<PartName> = scored.parts.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(names, answer.parts());
+    }
+
+    #[test]
+    fn without_a_pattern_all_of_the_text_is_the_answer() {
+        let reward = reward(None);
+        assert_eq!(total(&reward, " yes\n", "yes"), Some(1.0));
+        assert_eq!(total(&reward, "yes!", "yes"), Some(0.0));
+        assert_eq!(total(&reward, "true", true), Some(1.0));
+    }
+
+    #[test]
+    fn a_prompt_without_an_answer_fails() {
+        let other = AnswerReward { field: "solution".to_owned(), extract: None };
+        let outcome = &other.score(&[sample("4", "4")])[0];
+        assert_eq!(outcome.failure(), Some("the prompt's record is missing field 'solution'"));
+        let nested: Value = serde_json::from_str(r#"{"ground_truth": "4"}"#).unwrap();
+        let inner = AnswerReward { field: "answer.ground_truth".to_owned(), extract: None };
+        assert_eq!(inner.score(&[sample("4", nested)])[0].total(), Some(1.0));
+        let outcome = &reward(None).score(&[sample("4", Value::Null)])[0];
+        assert_eq!(
+            outcome.failure(),
+            Some("field 'answer' of the prompt's record is not an answer")
+        );
+    }
+
+    #[test]
+    fn numbers_are_equal_however_they_are_written() {
+        for (a, b) in [
+            ("1,080", "1080"),
+            ("1,234,567.5", "1234567.50"),
+            ("$5", "5"),
+            ("$1,080.00", "1080"),
+            ("-$5", "$-5"),
+            ("\u{2212}3", "-3"),
+            ("1/2", "0.5"),
+            (" 6 / 4 ", "1.5"),
+            ("-1/4", "-.25"),
+            ("72.", "72"),
+            ("1,080,", "1080"),
+            ("+7", "7"),
+            ("1e3", "1,000"),
+            ("€0.50", ".5"),
+        ] {
+            assert!(is_same(a, b) && is_same(b, a), "{a} = {b}");
+        }
+        for (a, b) in [
+            ("1,08", "108"),
+            ("1,0800", "10800"),
+            ("1080,5", "1080.5"),
+            ("1/0", "1/00"),
+            ("nan", "NaN"),
+            ("inf", "infinity"),
+            ("50%", "50"),
+            ("5 eggs", "5"),
+            ("1/2/3", "1/6"),
+            ("--5", "5"),
+            ("$", "0"),
+            ("", "0"),
+            ("1 2", "12"),
+        ] {
+            assert!(!is_same(a, b) && !is_same(b, a), "{a} is not {b}");
+        }
+    }
+
+    /// The answers of GSM8K are worked solutions.
+    #[test]
+    fn an_answer_is_extracted_from_a_worked_solution() {
+        let gsm8k = reward(Some(r"#### (-?[\d,.]+)"));
+        let solution = "She has 1,080 eggs.\n#### 1,080";
+        for (text, expected) in [("#### 1080", 1.0), ("#### 1,080.", 1.0), ("#### 108", 0.0)] {
+            assert_eq!(total(&gsm8k, text, solution), Some(expected), "{text}");
+        }
+        assert_eq!(gsm8k.doubt(&sample("", solution).fields), None);
+        let digits = reward(Some(r"\d+"));
+        assert_eq!(total(&digits, "5", "0.5"), Some(0.0), "a number is not searched for another");
+        assert_eq!(total(&digits, "2", "1/2"), Some(0.0));
+    }
+
+    #[test]
+    fn answers_that_no_completion_can_give_are_named() {
+        for (extract, answer, is_doubtful) in [
+            (r"#### (-?[\d,.]+)", "1,080 eggs", true),
+            (r"#### (-?[\d,.]+)", "seven", true),
+            (r"#### (-?[\d,.]+)", "1,080", false),
+            (r"#### (\d+)", "1,080", false),
+            (r"#### (\d+)", "0.5", true),
+            (r"#### (\d+\.\d+)", "7", false),
+            (r"<answer>(.*?)</answer>", "Paris", false),
+            (r"<answer>([a-z]+)</answer>", "Paris", true),
+            (r"(?i)<answer>([a-z]+)</answer>", "Paris", false),
+            (r"(?:the )?answer: (?P<answer>\w+)(x)?", "yes", false),
+            (r"(A|B|C|D)", "B", false),
+            (r"[ABCD]", "E", true),
+            (r"answer: (?:(\w)|none)", "k", false),
+        ] {
+            let reward = reward(Some(extract));
+            let doubt = reward.doubt(&sample("", answer).fields);
+            assert_eq!(doubt.is_some(), is_doubtful, "{extract} {answer}: {doubt:?}");
+        }
+        assert_eq!(reward(None).doubt(&sample("", "seven").fields), None);
+    }
+}
