@@ -132,6 +132,61 @@ impl Checkpoint {
         texts.filter_map(|text| text.get(key)).map(String::as_str).next()
     }
 
+    /// Returns whether the tensor exists and has not been taken yet.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+
+    /// Returns whether two tensors have the same shape and values.
+    ///
+    /// # Errors
+    /// Returns an error if a tensor cannot be read, or if the tensors have different data types and
+    /// [`Self::take`] fails for one of them.
+    ///
+    /// # Panics
+    /// Panics if one of the tensors does not exist or has been taken.
+    pub(crate) fn are_equal(&mut self, one: &str, other: &str) -> Result<bool, ModelError> {
+        let places = [one, other].map(|name| (name, self.places[name]));
+        if self.converted.is_none() {
+            let of = |(name, place): (&str, usize)| {
+                let info =
+                    self.files[place].header.info(name).expect("the header contains the tensor");
+                (info.dtype, info.shape.clone())
+            };
+            let [(type_of_one, shape), (type_of_other, other_shape)] = places.map(of);
+            if shape != other_shape {
+                return Ok(false);
+            }
+            if type_of_one == type_of_other {
+                return self.have_equal_bytes(places);
+            }
+        }
+        let mut read = |(name, place): (&str, usize)| match &mut self.converted {
+            Some(weights) => weights.read(name),
+            None => self.files[place].read(name),
+        };
+        let [one, other] = places;
+        let (one, other) = (read(one)?, read(other)?);
+        Ok(one.shape == other.shape && one.values == other.values)
+    }
+
+    /// Compares the bytes of two tensors of the same size without reading either as a whole.
+    fn have_equal_bytes(&mut self, places: [(&str, usize); 2]) -> Result<bool, ModelError> {
+        const BLOCK: u64 = 1 << 20;
+        let size = self.files[places[0].1].size_of(places[0].0);
+        let mut buffers = [Vec::new(), Vec::new()];
+        for begin in (0..size).step_by(BLOCK as usize) {
+            for ((name, place), buffer) in places.into_iter().zip(&mut buffers) {
+                buffer.resize(BLOCK.min(size - begin) as usize, 0);
+                self.files[place].read_bytes(name, begin, buffer)?;
+            }
+            if buffers[0] != buffers[1] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads a tensor and removes it from the list of remaining tensors.
     ///
     /// # Errors
@@ -191,14 +246,27 @@ impl Opened {
         Ok(Self { path: path.to_owned(), file, header, start })
     }
 
-    fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
+    /// Returns the number of bytes of a tensor.
+    fn size_of(&self, name: &str) -> u64 {
+        let (begin, end) =
+            self.header.info(name).expect("the header contains the tensor").data_offsets;
+        (end - begin) as u64
+    }
+
+    /// Fills `buffer` with the bytes of a tensor from byte `offset` on.
+    fn read_bytes(&mut self, name: &str, offset: u64, buffer: &mut [u8]) -> Result<(), ModelError> {
         let info = self.header.info(name).expect("the header contains the tensor");
-        let (begin, end) = info.data_offsets;
-        let mut bytes = vec![0; end - begin];
+        let begin = self.start + info.data_offsets.0 as u64 + offset;
         self.file
-            .seek(SeekFrom::Start(self.start + begin as u64))
-            .and_then(|_| self.file.read_exact(&mut bytes))
-            .map_err(read_error(&self.path))?;
+            .seek(SeekFrom::Start(begin))
+            .and_then(|_| self.file.read_exact(buffer))
+            .map_err(read_error(&self.path))
+    }
+
+    fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
+        let mut bytes = vec![0; self.size_of(name) as usize];
+        self.read_bytes(name, 0, &mut bytes)?;
+        let info = self.header.info(name).expect("the header contains the tensor");
         let refused = |holds: String| {
             ModelError::in_file(&self.path, format!("tensor '{name}' holds {holds}"))
         };

@@ -5,10 +5,13 @@ use std::path::Path;
 use grpo_data::{parse_json, regular_file};
 use serde_json::{Map, Value};
 
-use crate::description::Description;
+use crate::description::{Description, HeadKind};
 use crate::families::{Family, read_infiller};
 use crate::names::Names;
 use crate::{InfillerConfig, ModelError, MolGptConfig};
+
+/// Name of the output layer in checkpoints of transformers.
+const STORED_HEAD: &str = "lm_head.weight";
 
 /// The contents of a supported `config.json`. Unrecognised keys are preserved when it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +64,18 @@ impl ModelConfig {
         let json: Map<String, Value> = self.json.into_iter().chain(keys).collect();
         let json = serde_json::to_string(&json).expect("it was JSON");
         Self::from_json(&json).map_err(ModelError::Unfit)
+    }
+
+    /// Returns whether `tie_word_embeddings` ties the output layer to the token embedding.
+    /// Checkpoints of such a family can contain an output layer all the same.
+    pub(crate) fn ties_stored_head(&self) -> bool {
+        let ignores_head = (self.names().ignored)(STORED_HEAD);
+        self.description.head == HeadKind::Tied && ignores_head
+    }
+
+    /// Returns the configuration with an output layer that is not tied to the token embedding.
+    pub(crate) fn untied(self) -> Result<Self, ModelError> {
+        self.with_keys(Map::from_iter([("tie_word_embeddings".to_owned(), false.into())]))
     }
 
     /// Creates an infiller configuration.

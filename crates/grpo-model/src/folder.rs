@@ -129,7 +129,7 @@ impl ModelFolder {
         device: &Device,
     ) -> Result<Self, ModelError> {
         precision.check_on(device)?;
-        let spec = ModelSpec::load(folder, codecs)?;
+        let mut spec = ModelSpec::load(folder, codecs)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
         // A vocabulary with reordered tokens has the same size, so compare its hash. Weights
         // written by other programs have no hash.
@@ -143,7 +143,7 @@ impl ModelFolder {
             }
             _ => {}
         }
-        let (model, digest) = weights(&spec.config, checkpoint, precision, device)?;
+        let (model, digest) = weights(&mut spec.config, checkpoint, precision, device)?;
         Ok(Self { spec, model, digest })
     }
 
@@ -152,19 +152,24 @@ impl ModelFolder {
     /// # Errors
     /// Returns an error if a file is missing or invalid.
     pub fn load_model(folder: &Path, device: &Device) -> Result<Transformer, ModelError> {
-        let config = ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?;
+        let mut config = ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?;
         let checkpoint = Checkpoint::of_folder(folder)?;
-        Ok(weights(&config, checkpoint, WeightPrecision::F32, device)?.0)
+        Ok(weights(&mut config, checkpoint, WeightPrecision::F32, device)?.0)
     }
 }
 
+/// Reads the weights. If the checkpoint has an output layer of its own although `config` ties it to
+/// the token embedding, `config` is changed to what the model computes.
 fn weights(
-    config: &ModelConfig,
+    config: &mut ModelConfig,
     checkpoint: Checkpoint,
     precision: WeightPrecision,
     device: &Device,
 ) -> Result<(Transformer, WeightsDigest), ModelError> {
     let mut parameters = Parameters::of(checkpoint, config.names(), precision, device);
+    if config.ties_stored_head() && parameters.has_own_head()? {
+        *config = config.clone().untied()?;
+    }
     let model = Transformer::new(config, &mut parameters)?;
     let digest = parameters.finish()?.expect("parameters read from a checkpoint have a digest");
     Ok((model, digest))

@@ -62,6 +62,24 @@ impl Parameters {
         Self { source, device: device.clone(), precision, linears: 0 }
     }
 
+    /// Returns whether the checkpoint has an output layer that differs from its token embedding. As
+    /// in transformers 5, such a model uses its output layer even if `config.json` ties the two.
+    ///
+    /// # Errors
+    /// Returns an error if one of the two cannot be read.
+    pub(crate) fn has_own_head(&mut self) -> Result<bool, ModelError> {
+        let Source::Checkpoint { checkpoint, names, prefix, .. } = &mut self.source else {
+            return Ok(false);
+        };
+        let (head, table) =
+            (names.parameter("head.weight"), names.parameter("token_embedding.weight"));
+        let table = table.strip_prefix(*prefix).unwrap_or(&table);
+        match checkpoint.contains(&head) && checkpoint.contains(table) {
+            true => Ok(!checkpoint.are_equal(&head, table)?),
+            false => Ok(false),
+        }
+    }
+
     /// Checks that all tensors have been used. For a checkpoint, returns the hash of its values,
     /// which depends neither on the precision in memory nor on the number of files.
     ///

@@ -393,5 +393,11 @@ fn positive_whole(value: &Value, key: &str) -> Result<usize, String> {
 
 fn positive(value: &Value, key: &str) -> Result<f64, String> {
     let number = value.as_f64().filter(|value| *value > 0.0 && value.is_finite());
-    number.ok_or_else(|| format!("{key} = {value} is out of range; expected a number above 0"))
+    let number = number
+        .ok_or_else(|| format!("{key} = {value} is out of range; expected a number above 0"))?;
+    // Adapters are scaled in f32.
+    match (f32::MIN_POSITIVE.into()..=f32::MAX.into()).contains(&number) {
+        true => Ok(number),
+        false => Err(format!("{key} = {value} is out of range; expected 1.2e-38 to 3.4e38")),
+    }
 }

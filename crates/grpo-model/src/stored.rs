@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use burn::module::{Module, ParamId};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData, bf16};
 use safetensors::tensor::{Dtype, View};
 
 use crate::names::Names;
@@ -71,7 +72,8 @@ impl StoredTensors {
     /// Writes a safetensors file. At most one tensor is held in memory at a time.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be written.
+    /// Returns an error if the file cannot be written, or if a tensor has a value that is not finite
+    /// in the stored format. No file is left behind then, because no command could read it.
     pub fn write(
         &self,
         path: &Path,
@@ -84,13 +86,27 @@ impl StoredTensors {
             .and_then(|file| file.metadata())
             .map_err(|error| ModelError::write(path, &error))?
             .permissions();
-        safetensors::serialize_to_file(self.views(stored_as), metadata(note), path)
+        let overflow = OnceLock::new();
+        safetensors::serialize_to_file(self.views(stored_as, &overflow), metadata(note), path)
             .map_err(|error| ModelError::write(path, &error))?;
+        if let Some(name) = overflow.get() {
+            std::fs::remove_file(path).map_err(|error| ModelError::write(path, &error))?;
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            return Err(ModelError::Unfit(format!(
+                "{file} is not written: tensor '{name}' has values that are not finite"
+            )));
+        }
         std::fs::set_permissions(path, permissions).map_err(|error| ModelError::write(path, &error))
     }
 
-    fn views(&self, stored_as: StoredAs) -> impl Iterator<Item = (&String, Lazy<'_>)> {
-        self.0.iter().map(move |(name, entry)| (name, Lazy { entry, stored_as }))
+    /// Returns the tensors in the stored format. Once they have been read, `overflow` contains the
+    /// name of the first one with a value that is not finite.
+    fn views<'a>(
+        &'a self,
+        stored_as: StoredAs,
+        overflow: &'a OnceLock<String>,
+    ) -> impl Iterator<Item = (&'a String, Lazy<'a>)> {
+        self.0.iter().map(move |(name, entry)| (name, Lazy { name, entry, stored_as, overflow }))
     }
 }
 
@@ -128,8 +144,10 @@ impl Entry {
 }
 
 struct Lazy<'a> {
+    name: &'a str,
     entry: &'a Entry,
     stored_as: StoredAs,
+    overflow: &'a OnceLock<String>,
 }
 
 impl View for Lazy<'_> {
@@ -146,12 +164,19 @@ impl View for Lazy<'_> {
 
     fn data(&self) -> Cow<'_, [u8]> {
         let data = (self.entry.read)();
+        // Rounding to bf16 can make a large value infinite.
+        let is_finite = |x: f32| match self.stored_as {
+            StoredAs::F32 => x.is_finite(),
+            StoredAs::Bf16 => bf16::from_f32(x).is_finite(),
+        };
+        if !data.iter::<f32>().all(is_finite) {
+            self.overflow.get_or_init(|| self.name.to_owned());
+        }
         Cow::Owned(match self.stored_as {
             StoredAs::F32 => data.iter::<f32>().flat_map(f32::to_le_bytes).collect(),
-            StoredAs::Bf16 => data
-                .iter::<f32>()
-                .flat_map(|x| burn::tensor::bf16::from_f32(x).to_le_bytes())
-                .collect(),
+            StoredAs::Bf16 => {
+                data.iter::<f32>().flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect()
+            }
         })
     }
 

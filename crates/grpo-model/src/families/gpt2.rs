@@ -28,7 +28,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp.down", "mlp.c_proj"),
     ],
     conv1d: true,
-    // Causal masks and the tied output layer.
+    // Causal masks, and the tied output layer as a copy of the embedding.
     ignored: |name| {
         name.ends_with(".attn.bias")
             || name.ends_with(".attn.masked_bias")

@@ -30,7 +30,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp.down", "mlp.down_proj"),
     ],
     conv1d: false,
-    // Rotary frequencies are recomputed. A tied head may still be stored as a tensor.
+    // Rotary frequencies are recomputed. A tied head may be stored as a copy of the embedding.
     ignored: |name| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight",
 };
 

@@ -36,7 +36,7 @@ fn families_that_are_not_known() {
         without(llama(), "model_type"),
         &format!("missing model_type (transformers) or architecture (MolGPT); {KNOWN}"),
     );
-    assert_eq!(ModelConfig::from_json("[]").unwrap_err(), "invalid type: list, expected an object");
+    assert_eq!(ModelConfig::from_json("[]").unwrap_err(), "found a list; expected an object");
     for family in Family::ALL {
         let of_texts = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()];
         let of_characters = [infiller(), sequence_scorer(), token_classifier()];
@@ -154,7 +154,7 @@ fn models_that_fill_blanks() {
             (json!({"n_layer": 0}), "n_layer = 0 is out of range; expected 1 or more"),
             (
                 json!({"n_layer": -4}),
-                "invalid value: integer `-4`, expected a whole number, 0 or more",
+                "found -4; expected a whole number, 0 or more",
             ),
             (json!({"block_size": 0}), "block_size = 0 is out of range; expected 1 or more"),
             (json!({"rope_theta": 1.0}), "rope_theta = 1 is out of range; expected more than 1"),
@@ -262,7 +262,7 @@ fn sizes_of_other_families_that_do_not_fit() {
     let message =
         ModelConfig::from_json(&with(molgpt(), json!({"dropout": 0.1})).to_string()).unwrap_err();
     assert!(
-        message.starts_with("unknown field `dropout`, expected one of `architecture`"),
+        message.starts_with("unknown key `dropout`, expected one of `architecture`"),
         "{message}"
     );
 }

@@ -129,7 +129,7 @@ fn lists_that_are_not_true() {
     std::fs::write(at.join(INDEX), "{\"weight_map\": 3}").unwrap();
     check_refused(
         at,
-        "model.safetensors.index.json: invalid type: integer `3`, expected an object at line 1 column 16",
+        "model.safetensors.index.json: found 3; expected an object at line 1 column 16",
     );
     std::fs::write(at.join(INDEX), "{\"weight_map\": {}}").unwrap();
     check_refused(
@@ -238,11 +238,7 @@ fn tensors_that_are_missing_unknown_or_of_another_shape() {
 fn tensors_that_hold_nothing_learned_are_passed_over() {
     for (json, names) in [
         (llama(), vec!["model.layers.0.self_attn.rotary_emb.inv_freq"]),
-        (qwen2(), vec!["lm_head.weight"]),
-        (
-            gpt2(),
-            vec!["transformer.h.1.attn.bias", "transformer.h.0.attn.masked_bias", "lm_head.weight"],
-        ),
+        (gpt2(), vec!["transformer.h.1.attn.bias", "transformer.h.0.attn.masked_bias"]),
         (
             bert(),
             vec![
@@ -366,7 +362,7 @@ fn headers_that_lie() {
         (json!({"dtype": "F32", "shape": [4], "data_offsets": [16, 0]}), "invalid offset"),
         (json!({"dtype": "F32", "shape": [4], "data_offsets": [4, 20]}), "invalid offset"),
         (json!({"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}), "invalid value"),
-        (json!({"dtype": "F31", "shape": [4], "data_offsets": [0, 16]}), "unknown variant"),
+        (json!({"dtype": "F31", "shape": [4], "data_offsets": [0, 16]}), "unknown value"),
     ] {
         header(json!({ NORM: tensor }));
         let message = load(folder.path()).unwrap_err();

@@ -19,6 +19,7 @@ mod peft_refusals;
 mod precision;
 mod scoring;
 mod sequence_scorer;
+mod stored_head;
 mod support;
 mod token_classifier;
 mod torch_files;

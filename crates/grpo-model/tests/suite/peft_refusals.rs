@@ -181,6 +181,10 @@ fn kinds_that_are_not_supported() {
             "lora_alpha = null is out of range; expected a number above 0",
         ),
         (
+            json!({"lora_alpha": 1e39}),
+            "lora_alpha = 1e39 is out of range; expected 1.2e-38 to 3.4e38",
+        ),
+        (
             json!({"lora_dropout": 1}),
             "lora_dropout = 1 is out of range; expected 0 or more, and less than 1",
         ),
@@ -232,7 +236,7 @@ fn folders_that_are_not_whole() {
     check_refused(
         folder.path(),
         &model,
-        "adapter_config.json: invalid type: list, expected an object",
+        "adapter_config.json: found a list; expected an object",
     );
     std::fs::remove_file(folder.path().join(CONFIG)).unwrap();
     check_refused(
