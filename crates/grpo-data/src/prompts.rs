@@ -1,11 +1,13 @@
 //! Reads prompts and optional completions from JSON lines and Parquet files.
 
+mod foreign;
 mod json_rows;
 mod keys;
 mod object_rows;
 mod parquet_rows;
 mod rows;
 
+pub use foreign::{message_text, nested_field};
 pub use json_rows::LineFault;
 pub use keys::{CompletionSource, PromptRecord, PromptSource};
 pub use object_rows::{ObjectReader, ObjectRow};
@@ -27,7 +29,7 @@ use std::path::Path;
 /// The completion is optional. It is contained in `completion` (text, a list of token ids, or a
 /// list with one assistant message) or `completion_ids`. If a record has both ids and the
 /// corresponding text, the ids are used and the text is stored as an additional field. Null values
-/// are treated as missing. All remaining keys are stored in [`PromptRecord::fields`].
+/// are treated as missing. The content of a message can be a list of text parts, which are joined. All remaining keys are stored in [`PromptRecord::fields`].
 ///
 /// Byte order marks, `\r\n` line endings and a missing newline at the end of the file are accepted.
 /// Empty lines are skipped. In Parquet files, dates, times, timestamps and decimals are converted

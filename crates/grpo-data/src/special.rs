@@ -57,6 +57,9 @@ impl SpecialIds {
     }
 }
 
+/// Maximum length of a list of ids. The longest known lists have about ten.
+const MOST_IDS: usize = 1000;
+
 /// Returns the value of a key that contains either one id or a list of ids.
 fn ids(file: &ModelJson, key: &str) -> Result<Vec<u32>, DataError> {
     let Some(value) = file.get(key) else { return Ok(Vec::new()) };
@@ -64,6 +67,13 @@ fn ids(file: &ModelJson, key: &str) -> Result<Vec<u32>, DataError> {
         Value::Array(list) => list.as_slice(),
         one => std::slice::from_ref(one),
     };
+    if list.len() > MOST_IDS {
+        return Err(DataError::Invalid(format!(
+            "`{key}` in `{}` lists {} ids; expected at most {MOST_IDS}; copy the file from the original model again",
+            file.path.display(),
+            list.len()
+        )));
+    }
     let id = |value: &Value| {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
         id.ok_or_else(|| file.wrong(key, "a token id or a list of token ids", value))

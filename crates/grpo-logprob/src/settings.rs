@@ -53,7 +53,10 @@ impl SamplingSettings {
         let temperature = self.temperature;
         // Outside this range, dividing logits by the temperature may exceed the range of f32.
         if !(1e-3..=1e3).contains(&temperature) {
-            let expected = "use 0.001 to 1000 (1 is the model's own distribution)";
+            let expected = match temperature == 0.0 {
+                true => "use top_k = 1 (--top-k 1) for the most likely token at each step",
+                false => "use 0.001 to 1000 (1 is the model's own distribution)",
+            };
             let temperature = short_number(temperature);
             let problem = format!("temperature = {temperature} is out of range; {expected}");
             return refuse("temperature", problem);

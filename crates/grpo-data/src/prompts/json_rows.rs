@@ -26,10 +26,11 @@ impl JsonRows {
             if !text.is_empty() {
                 let keys = object(text).map_err(|fault| {
                     let remedy = match fault {
-                        LineFault::DuplicateKey { .. } => "keep one of them",
-                        _ => "write one object per line, such as {\"prompt\": \"2 + 2 =\"}",
+                        LineFault::DuplicateKey { .. } => "; keep one of them",
+                        LineFault::Spread { .. } => "",
+                        _ => "; write one object per line, such as {\"prompt\": \"2 + 2 =\"}",
                     };
-                    DataError::Invalid(format!("{fault}; {remedy}")).at_line(&origin.path, line)
+                    DataError::Invalid(format!("{fault}{remedy}")).at_line(&origin.path, line)
                 })?;
                 return Ok(Some((line, keys)));
             }
@@ -60,6 +61,14 @@ pub enum LineFault {
         /// The JSON parser's error message.
         reason: String,
     },
+    /// The file is a JSON array, or its objects are spread over several lines.
+    #[error("{what}; write one object per line, which `jq -c '{filter}' OLD > NEW` does")]
+    Spread {
+        /// What the line contains.
+        what: &'static str,
+        /// Filter for `jq` that converts the file.
+        filter: &'static str,
+    },
     /// A key occurs twice.
     #[error("duplicate key `{key}`")]
     DuplicateKey {
@@ -70,10 +79,23 @@ pub enum LineFault {
 
 /// Parses a line that contains a JSON object.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
+    if text == "{" {
+        let what = "the object is spread over several lines";
+        return Err(LineFault::Spread { what, filter: "." });
+    }
+    if starts_array_of_objects(text) {
+        return Err(LineFault::Spread { what: "the line starts a JSON array", filter: ".[]" });
+    }
     let JsonEntries { entries, duplicate } = serde_json::from_str(text)
         .map_err(|error| LineFault::NotAnObject { reason: json_line_reason(&error) })?;
     match duplicate {
         Some(key) => Err(LineFault::DuplicateKey { key }),
         None => Ok(entries.into_iter().collect()),
     }
+}
+
+/// Returns whether the line is the start of an array of objects, as `json.dump` writes it.
+fn starts_array_of_objects(text: &str) -> bool {
+    let inside = text.strip_prefix('[').map(str::trim_start);
+    inside.is_some_and(|inside| inside.is_empty() || inside.starts_with('{'))
 }

@@ -1,5 +1,6 @@
 //! Interprets the keys of a record.
 
+use super::foreign::{joined_parts, remedy, unsupported_key};
 use crate::Message;
 use crate::error::{Names, described};
 use serde::Serialize;
@@ -53,9 +54,13 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
             keys.shift_remove(key);
         }
     }
+    if is_recorded(&keys) {
+        return Err("recorded completions need their column `prompt_ids`, which this file was written without; train the run again, or add the ids".to_owned());
+    }
     let Some(prompt_key) = the_one(&keys, PROMPT_KEYS)? else {
+        let remedy = remedy(&keys).map_or(String::new(), |remedy| format!("; {remedy}"));
         return Err(format!(
-            "the prompt is missing; use one of the keys {} (found {})",
+            "the prompt is missing; use one of the keys {} (found {}){remedy}",
             Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
             Names(keys.into_iter().map(|(key, _)| key).collect())
         ));
@@ -85,11 +90,23 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
     {
         completion = last_answer(messages)?.map(CompletionSource::Text);
     }
+    // Templates would have to describe them to the model.
+    let is_list = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
+    if matches!(prompt, PromptSource::Messages(_)) && keys.get("tools").is_some_and(is_list) {
+        return Err("`tools` is a list, but tools are not supported; describe them in the system message, or remove the record".to_owned());
+    }
     Ok(PromptRecord { line, prompt, completion, fields: keys })
 }
 
+/// Returns whether this is a row of recorded completions without the ids of its prompt.
+fn is_recorded(keys: &Map<String, Value>) -> bool {
+    let has = |key| keys.contains_key(key);
+    has("prompt_text") && has("completion_ids") && has("text") && !has("prompt_ids")
+}
+
 /// Returns the key in `names` that is present. If a record contains both ids and the corresponding
-/// text, which is what `grpo sample` writes, the ids are chosen and the text remains in the fields.
+/// text, which is what `grpo sample` and training runs write, the ids are chosen and the text remains
+/// in the fields.
 fn the_one<const N: usize>(
     keys: &Map<String, Value>,
     names: [&'static str; N],
@@ -101,6 +118,7 @@ fn the_one<const N: usize>(
     let is_text_of_ids = |name: &&'static str| match *name {
         "prompt" | "messages" => ids == Some("prompt_ids"),
         "completion" => ids == Some("completion_ids"),
+        "text" => ["prompt_ids", "completion_ids"].iter().all(|ids| keys.contains_key(*ids)),
         _ => false,
     };
     let mut there = names.into_iter().filter(is_there).filter(|name| !is_text_of_ids(name));
@@ -196,20 +214,38 @@ fn message(key: &str, value: Value) -> Result<Message, String> {
     let Value::Object(mut fields) = value else {
         return Err(wrong(key, "a message {role, content}", &value));
     };
-    let mut take = |name: &str| {
-        let value = fields.shift_remove(name).unwrap_or_default();
-        text(&format!("{key}.{name}"), value, "a text")
-    };
-    let message = Message { role: take("role")?, content: take("content")? };
-    // Every value of a Parquet struct has all fields, so null fields are ignored. Other fields are
+    let mut take = |name: &str| fields.shift_remove(name).unwrap_or_default();
+    let (role, content) = (take("role"), take("content"));
+    // Every value of a Parquet struct has all fields, so empty fields are ignored. Other fields are
     // rejected because dropping them would lose data silently.
-    match fields.iter().find(|(_, value)| !value.is_null()) {
-        Some((name, value)) => {
-            let expected = "only `role` and `content` in a message";
-            Err(wrong(&format!("{key}.{name}"), expected, value))
-        }
-        None => Ok(message),
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        _ => false,
+    };
+    if let Some((name, value)) = fields.iter().find(|(_, value)| !is_empty(value)) {
+        return Err(match unsupported_key(name, &role) {
+            Some(reason) => format!("`{key}.{name}` is {}; {reason}", described(value)),
+            None => {
+                let expected = "only `role` and `content` in a message";
+                wrong(&format!("{key}.{name}"), expected, value)
+            }
+        });
     }
+    let role = text(&format!("{key}.role"), role, "a text")?;
+    let content = match &content {
+        Value::Array(parts) if !parts.is_empty() => joined_parts(parts).map_err(|index| {
+            let key = format!("{key}.content[{index}]");
+            wrong(
+                &key,
+                "a part {\"type\": \"text\", \"text\": …}, because only text is supported",
+                &parts[index],
+            )
+        })?,
+        _ => text(&format!("{key}.content"), content, "a text")?,
+    };
+    Ok(Message { role, content })
 }
 
 fn wrong(key: &str, expected: &str, found: &Value) -> String {

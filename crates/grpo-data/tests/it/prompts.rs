@@ -1,5 +1,7 @@
 use flate2::{Compression, write::GzEncoder};
-use grpo_data::{CompletionSource, Message, PromptReader, PromptRecord, PromptSource};
+use grpo_data::{
+    CompletionSource, Message, PromptReader, PromptRecord, PromptSource, nested_field,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -149,9 +151,14 @@ fn wrong_lines_are_named_with_their_fault() {
     let check = check_fault;
     let hint = "write one object per line, such as {\"prompt\": \"2 + 2 =\"}";
     check(
-        "[",
-        &format!("the line is not a JSON object: invalid type: list, expected an object; {hint}"),
+        "[1]",
+        &format!("the line is not a JSON object: found a list; expected an object; {hint}"),
     );
+    let one = "write one object per line, which `jq -c";
+    for array in ["[", "[{", "[ {\"prompt\": \"a\"}]", "[{\"prompt\": \"a\"}, {}"] {
+        check(array, &format!("the line starts a JSON array; {one} '.[]' OLD > NEW` does"));
+    }
+    check("{", &format!("the object is spread over several lines; {one} '.' OLD > NEW` does"));
     check(
         "{\"prompt\": \"q\"",
         &format!("the line is not a JSON object: unexpected end of input at column 14; {hint}"),
@@ -162,7 +169,7 @@ fn wrong_lines_are_named_with_their_fault() {
     );
     check(
         r#"{"question": "q", "prompt": null}"#,
-        "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
+        "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`); rename `question` with `jq -c '.prompt = .question | del(.question)' OLD > NEW`",
     );
     check(
         "{}",
@@ -230,7 +237,7 @@ fn wrong_messages_are_named_with_their_place() {
     );
     check(
         r#"{"messages": [{"role": "user", "content": [{"type": "text"}]}]}"#,
-        "`messages[0].content` is a list; expected a text",
+        "`messages[0].content[0]` is an object; expected a part {\"type\": \"text\", \"text\": …}, because only text is supported",
     );
     check(r#"{"prompt": [{"content": "q"}]}"#, "`prompt[0].role` is null; expected a text");
     check(
@@ -266,7 +273,7 @@ fn damaged_files_are_named_with_the_line() {
     );
     let deep = "[".repeat(100_000);
     let deep = error(&format!("{{\"prompt\": \"q\", \"x\": {deep}"));
-    assert!(deep.contains("recursion limit exceeded"), "{deep}");
+    assert!(deep.contains("it is nested too deeply"), "{deep}");
 }
 
 #[test]
@@ -309,6 +316,122 @@ proptest! {
         let records = read(&line.to_string());
         prop_assert_eq!(&records[0].prompt, &PromptSource::Text(prompt));
         prop_assert_eq!(Value::Object(records[0].fields.clone()), json!({"x": line["x"]}));
+    }
+}
+
+#[test]
+fn records_of_other_programs_are_named_with_their_conversion() {
+    for (line, found, remedy) in [
+        (
+            r#"{"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]}"#,
+            "`conversations`",
+            "`conversations` has the ShareGPT format; convert it to `messages` with `jq -c '.messages = [.conversations[] | {role: ({\"human\": \"user\", \"gpt\": \"assistant\"}[.from] // .from), content: .value}] | del(.conversations)' OLD > NEW`",
+        ),
+        (
+            r#"{"conversation": [{"role": "user", "content": "hi"}]}"#,
+            "`conversation`",
+            "rename `conversation` with `jq -c '.messages = .conversation | del(.conversation)' OLD > NEW`",
+        ),
+        (
+            r#"{"instruction": "Add.", "input": "1 2", "output": "3"}"#,
+            "`instruction`, `input`, `output`",
+            "this is the Alpaca format; convert it with `jq -c '{prompt: ([.instruction, .input // empty | select(. != \"\")] | join(\"\\n\\n\")), completion: .output}' OLD > NEW`",
+        ),
+        (
+            r#"{"problem": "1 + 1", "solution": "2"}"#,
+            "`problem`, `solution`",
+            "rename `problem` with `jq -c '.prompt = .problem | del(.problem)' OLD > NEW`",
+        ),
+    ] {
+        let keys = "use one of the keys `prompt`, `messages`, `prompt_ids`, `text`";
+        check_fault(line, &format!("the prompt is missing; {keys} (found {found}); {remedy}"));
+    }
+}
+
+#[test]
+fn contents_of_text_parts_are_joined() {
+    for content in [
+        r#"[{"type": "text", "text": "hi "}, {"type": "text", "text": "you"}]"#,
+        r#"["hi ", {"text": "you"}]"#,
+        r#""hi you""#,
+    ] {
+        let line = format!(r#"{{"messages": [{{"role": "user", "content": {content}}}]}}"#);
+        let message = Message { role: "user".into(), content: "hi you".into() };
+        assert_eq!(read(&line)[0].prompt, PromptSource::Messages(vec![message]), "{content}");
+    }
+    check_fault(
+        r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "url": "b"}]}]}"#,
+        "`messages[0].content[1]` is an object; expected a part {\"type\": \"text\", \"text\": …}, because only text is supported",
+    );
+}
+
+#[test]
+fn tools_are_refused_and_empty_keys_are_not() {
+    let tools = "tools are not supported: a message has only `role` and `content`; write tool calls and results as text in `content`, or remove the conversation";
+    let user = r#"{"role": "user", "content": "hi"}"#;
+    for (message, fault) in [
+        (
+            r#"{"role": "assistant", "content": null, "tool_calls": [{"type": "function"}]}"#,
+            "`messages[1].tool_calls` is a list",
+        ),
+        (
+            r#"{"role": "assistant", "content": "", "function_call": {"name": "w"}}"#,
+            "`messages[1].function_call` is an object",
+        ),
+        (
+            r#"{"role": "tool", "content": "20", "tool_call_id": "1"}"#,
+            "`messages[1].tool_call_id` is the string \"1\"",
+        ),
+        (
+            r#"{"role": "tool", "content": "20", "name": "w"}"#,
+            "`messages[1].name` is the string \"w\"",
+        ),
+    ] {
+        check_fault(
+            &format!(r#"{{"messages": [{user}, {message}]}}"#),
+            &format!("{fault}; {tools}"),
+        );
+    }
+    check_fault(
+        &format!(r#"{{"messages": [{user}], "tools": [{{}}]}}"#),
+        "`tools` is a list, but tools are not supported; describe them in the system message, or remove the record",
+    );
+    for empty in ["null", "[]", "{}"] {
+        let line = format!(
+            r#"{{"messages": [{{"role": "user", "content": "hi", "tool_calls": {empty}}}], "tools": []}}"#
+        );
+        let message = Message { role: "user".into(), content: "hi".into() };
+        assert_eq!(read(&line)[0].prompt, PromptSource::Messages(vec![message]), "{empty}");
+    }
+}
+
+#[test]
+fn recorded_completions_are_records() {
+    let line = r#"{"step": 1, "prompt": 0, "prompt_text": "p", "prompt_ids": [1, 4], "sample": 0, "text": "c", "reward": 1.0, "completion_ids": [2, 3]}"#;
+    let record = &read(line)[0];
+    assert_eq!(record.prompt, PromptSource::Ids(vec![1, 4]));
+    assert_eq!(record.completion, Some(CompletionSource::Ids(vec![2, 3])));
+    assert_eq!(record.fields["text"], "c");
+    check_fault(
+        &line.replace(r#""prompt_ids": [1, 4], "#, ""),
+        "recorded completions need their column `prompt_ids`, which this file was written without; train the run again, or add the ids",
+    );
+}
+
+#[test]
+fn fields_can_be_nested() {
+    let record = json!({"reward_model": {"style": "rule", "ground_truth": "4"}, "a.b": 1, "a": {"b": 2, "c.d": {"e": 3}}});
+    let fields = record.as_object().unwrap();
+    for (path, value) in [
+        ("reward_model.ground_truth", Some(json!("4"))),
+        ("a.b", Some(json!(1))),
+        ("a.c.d.e", Some(json!(3))),
+        ("a.c", None),
+        ("reward_model.style.x", None),
+        (".", None),
+        ("", None),
+    ] {
+        assert_eq!(nested_field(fields, path).cloned(), value, "{path}");
     }
 }
 

@@ -78,6 +78,12 @@ fn wrong_files_are_named_with_their_key() {
         r#"{"eos_token": []}"#,
         "`eos_token` in `tokenizer_config.json` is an empty list; expected a string, or an object with a string `content`; correct or remove it",
     );
+    let many: Vec<u32> = (0..1_000_000).collect();
+    check(
+        GENERATION,
+        &format!("{{\"eos_token_id\": {many:?}}}"),
+        "`eos_token_id` in `generation_config.json` lists 1000000 ids; expected at most 1000; copy the file from the original model again",
+    );
     check(
         GENERATION,
         "{",

@@ -18,7 +18,12 @@ fn check(change: impl FnOnce(&mut SamplingSettings), setting: &str, message: &st
 
 #[test]
 fn refuses_invalid_sampling_arguments() {
-    for bad in [0.0, 9e-4, 1001.0, -1.0, f32::INFINITY, f32::NAN] {
+    check(
+        |settings| settings.temperature = 0.0,
+        "temperature",
+        "temperature = 0 is out of range; use top_k = 1 (--top-k 1) for the most likely token at each step",
+    );
+    for bad in [9e-4, 1001.0, -1.0, f32::INFINITY, f32::NAN] {
         let message = format!(
             "temperature = {bad} is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
         );
