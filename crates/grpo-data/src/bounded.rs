@@ -13,9 +13,9 @@ const STACK: usize = 1 << 30;
 pub(crate) const PARSING: usize = 512 << 20;
 
 /// Memory limit for rendering a conversation, in bytes. Each level of a nested value takes at least
-/// 40 bytes and is dropped recursively, so this also limits the recursion. The stack is large
-/// enough for 240,000 levels.
-pub(crate) const RENDERING: usize = 6 << 20;
+/// 72 bytes and is dropped recursively, so this also limits the recursion to 233,000 levels. The
+/// stack has 4,600 bytes for each.
+pub(crate) const RENDERING: usize = 16 << 20;
 
 /// Time limit. Rendering a conversation takes microseconds. The instruction limit isn't sufficient
 /// because a single instruction can search a long text.

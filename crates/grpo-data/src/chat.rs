@@ -1,17 +1,12 @@
 //! Formats conversations with a model's chat template.
 
-mod environment;
-mod namespaces;
-
 use crate::DataError;
 use crate::bounded::{PARSING, RENDERING, bounded};
 use crate::model_json::ModelJson;
 use crate::origin::read_text_if_there;
-use environment::{environment, without_generation_tags};
-use minijinja::Environment;
-use minijinja::value::Value;
-use namespaces::used_as_value;
+use grpo_jinja::Template;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -43,14 +38,16 @@ impl ChatOptions {
 
 /// A model's Jinja chat template, rendered the same way as in `transformers`.
 ///
-/// Template size, instructions, recursion and nesting are limited, so a malicious template results
-/// in an error. In programs that use the `grpo-process` allocator, a conversation that needs more
-/// than 6 MiB of memory to render ends the process.
+/// [`grpo_jinja`] says what is not supported. Template size, evaluated expressions, recursion and
+/// nesting are limited, so a malicious template results in an error. In programs that use the
+/// `grpo-process` allocator, a conversation that needs more than 16 MiB of memory to render ends the
+/// process.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    template: Template,
     special_tokens: BTreeMap<&'static str, String>,
     path: PathBuf,
+    has_thinking_switch: bool,
 }
 
 /// Special tokens in `tokenizer_config.json` that `transformers` passes to templates.
@@ -59,9 +56,6 @@ const SPECIAL_TOKENS: [&str; 7] =
 
 /// Maximum template size in bytes. The largest known templates have about 30,000.
 const LONGEST: usize = 256 << 10;
-
-/// The name under which the template is registered in its environment.
-const NAME: &str = "chat";
 
 impl ChatTemplate {
     /// Loads the chat template of the model in `folder`.
@@ -89,7 +83,6 @@ impl ChatTemplate {
                 special_tokens.insert(key, token.to_owned());
             }
         }
-        let mut environment = environment();
         if source.len() > LONGEST {
             return Err(DataError::Invalid(format!(
                 "the chat template in `{}` has {} bytes; expected at most {LONGEST}",
@@ -97,30 +90,22 @@ impl ChatTemplate {
                 source.len()
             )));
         }
-        // The library counts lines in 16 bits.
-        if source.lines().count() > usize::from(u16::MAX) {
-            return Err(DataError::Invalid(format!(
-                "the chat template in `{}` has more than {} lines",
+        let has_thinking_switch = source.contains("enable_thinking");
+        let parsed = bounded(&path, PARSING, || Template::parse(&source))?;
+        let template = parsed.map_err(|failure| {
+            DataError::Invalid(format!(
+                "line {} of the chat template in `{}` does not parse: {}; correct the template",
+                failure.line,
                 path.display(),
-                u16::MAX
-            )));
-        }
-        if let Some(name) = used_as_value(&source) {
-            return Err(DataError::Invalid(format!(
-                "the chat template in `{}` uses the namespace `{name}` as a value, which could contain itself; use only its attributes",
-                path.display()
-            )));
-        }
-        let source = without_generation_tags(&source);
-        let added = bounded(&path, PARSING, || environment.add_template_owned(NAME, source))?;
-        if let Err(error) = added {
-            let (line, reason) = line_and_reason(&error);
-            return Err(DataError::Invalid(format!(
-                "line {line} of the chat template in `{}` does not parse: {reason}; correct the template",
-                path.display()
-            )));
-        }
-        Ok(Some(Self { environment, special_tokens, path }))
+                failure.reason
+            ))
+        })?;
+        Ok(Some(Self { template, special_tokens, path, has_thinking_switch }))
+    }
+
+    /// Returns whether [`ChatOptions::enable_thinking`] can change what the template renders.
+    pub fn has_thinking_switch(&self) -> bool {
+        self.has_thinking_switch
     }
 
     /// Renders a conversation.
@@ -132,23 +117,19 @@ impl ChatTemplate {
     /// Returns an error if the template rejects the messages (`raise_exception`), fails, or exceeds
     /// a limit.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, DataError> {
-        let mut context: BTreeMap<&str, Value> =
-            self.special_tokens.iter().map(|(key, token)| (*key, token.into())).collect();
-        context.insert("messages", messages.iter().map(value_of).collect());
-        context.insert("add_generation_prompt", options.add_generation_prompt.into());
-        // `transformers` defines these as `None` if they are not passed.
-        context.insert("tools", ().into());
-        context.insert("documents", ().into());
-        if let Some(thinking) = options.enable_thinking {
-            context.insert("enable_thinking", thinking.into());
-        }
-        let template = self.environment.get_template(NAME);
-        let context = Value::from_pairs(context);
-        let rendered = bounded(&self.path, RENDERING, || {
-            template.and_then(|template| template.render(context))
-        })?;
-        rendered.map_err(|error| {
-            let (line, reason) = line_and_reason(&error);
+        let mut variables = vec![
+            ("messages", messages.iter().map(value_of).collect()),
+            ("add_generation_prompt", Value::Bool(options.add_generation_prompt)),
+            // `transformers` defines these as `None` if they are not passed.
+            ("tools", Value::Null),
+            ("documents", Value::Null),
+        ];
+        variables.extend(options.enable_thinking.map(|it| ("enable_thinking", Value::Bool(it))));
+        let tokens = self.special_tokens.iter();
+        variables.extend(tokens.map(|(key, token)| (*key, Value::String(token.clone()))));
+        let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value));
+        bounded(&self.path, RENDERING, || self.template.render(variables))?.map_err(|failure| {
+            let (line, reason) = (failure.line, failure.reason);
             DataError::TemplateFailed { path: self.path.clone(), line, reason }
         })
     }
@@ -156,7 +137,7 @@ impl ChatTemplate {
 
 /// Converts a message to a template value. The order of the keys is the one that `tojson` prints.
 fn value_of(message: &Message) -> Value {
-    Value::from_pairs([("role", &message.role), ("content", &message.content)])
+    json!({ "role": message.role, "content": message.content })
 }
 
 /// Returns `chat_template`, which is either a string or a list of named templates.
@@ -174,19 +155,4 @@ fn named_default(config: &ModelJson) -> Result<Option<&str>, DataError> {
             Err(config.wrong("chat_template", expected, value))
         }
     }
-}
-
-/// Shortens a message that a template passed to `raise_exception` and joins its lines.
-fn one_line(detail: &str) -> String {
-    detail.chars().take(300).map(|c| if c == '\n' { ' ' } else { c }).collect()
-}
-
-/// Returns the line number, starting at 1, and the error message of minijinja without its position.
-fn line_and_reason(error: &minijinja::Error) -> (u64, String) {
-    let reason = match error.detail() {
-        Some(detail) => format!("{}: {}", error.kind(), one_line(detail)),
-        None => error.kind().to_string(),
-    };
-    let reason = reason.replace("cannot convert number to usize", "the number is out of range");
-    (error.line().unwrap_or(1) as u64, reason)
 }

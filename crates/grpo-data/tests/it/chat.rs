@@ -55,12 +55,8 @@ fn texts_are_those_of_transformers() {
         };
         match (template.unwrap().unwrap().render(&messages, &options), &case["expected"]) {
             (Ok(found), Value::String(expected)) => assert_eq!(&found, expected, "{name}"),
-            // Jinja reports a missing element 0. minijinja reports a missing attribute of an
-            // undefined value.
             (Err(DataError::TemplateFailed { reason, .. }), Value::Null) => {
-                let said = case["error"].as_str().unwrap();
-                let same = reason.ends_with(said);
-                assert!(same || name == "chatml, no messages", "{name}: {reason} for {said}");
+                assert_eq!(reason, case["error"].as_str().unwrap(), "{name}");
             }
             (found, _) => panic!("{name}: {found:?}"),
         }
@@ -98,7 +94,7 @@ fn wrong_files_are_named_with_their_fault() {
     let config = |text: &str| load(&[("tokenizer_config.json", text)]).unwrap_err();
     assert_eq!(
         load(&[("chat_template.jinja", "a\nb{% if x %}\nc")]).unwrap_err(),
-        "line 3 of the chat template in `chat_template.jinja` does not parse: syntax error: unexpected end of input, expected end of block; correct the template"
+        "line 3 of the chat template in `chat_template.jinja` does not parse: Unexpected end of template. Jinja was looking for the following tags: 'elif' or 'else' or 'endif'.; correct the template"
     );
     let error = config(r#"{"chat_template": "\n{{ 1 +"}"#);
     assert!(error.starts_with("line 2 of the chat template in `tokenizer_config.json`"), "{error}");
@@ -111,7 +107,7 @@ fn wrong_files_are_named_with_their_fault() {
         config(r#"{"eos_token": 3, "chat_template": ""}"#),
         "`eos_token` in `tokenizer_config.json` is the value 3; expected a string, or an object with a string `content`; correct or remove it"
     );
-    assert!(config("[]").starts_with("`tokenizer_config.json` is not a JSON object: invalid type"));
+    assert!(config("[]").starts_with("`tokenizer_config.json` is not a JSON object: found a list"));
     assert!(
         config("{")
             .starts_with("`tokenizer_config.json` is not a JSON object: unexpected end of input")
@@ -121,16 +117,12 @@ fn wrong_files_are_named_with_their_fault() {
 #[test]
 fn reports_the_line_of_a_failing_template() {
     let source = "a\n{{ raise_exception('no tools') }}";
-    assert_eq!(failure(source), (2, "invalid operation: no tools".to_owned()));
+    assert_eq!(failure(source), (2, "no tools".to_owned()));
     let error = render(source).unwrap_err().to_string();
-    assert!(
-        error.contains("cannot render the messages: invalid operation: no tools; correct"),
-        "{error}"
-    );
+    assert!(error.contains("cannot render the messages: no tools; correct"), "{error}");
     assert_eq!(failure("{{ messages.nothing.more }}").0, 1);
     assert!(failure("{{ 'x'.frobnicate() }}").1.contains("frobnicate"));
     assert!(failure("\n\n{{ strftime_now('%!') }}").1.contains("does not support the format `%!`"));
-    assert!(failure("{{ 'é' | tojson(ensure_ascii=True) }}").1.contains("ensure_ascii=True"));
     assert!(failure("{{ 1 | tojson(colour=1) }}").1.contains("colour"));
 }
 
@@ -148,17 +140,17 @@ fn hostile_templates_end_in_an_error() {
         "{{ range(1000000000) | list }}",
         "{{ 'a' * 10000000000 }}",
         "{{ '%9999999999d' % 1 }}",
-        "{{ [1] | tojson(indent=-1) }}",
+        "{{ [[1]] | tojson(indent=9999999999) }}",
+        "{% set ns = namespace() %}{% set ns.me = [ns] %}{{ ns }}",
     ];
     for source in hostile {
         let start = Instant::now();
         let (_, reason) = failure(source);
         assert!(start.elapsed() < Duration::from_secs(60), "{source}: {reason}");
     }
-    assert_eq!(failure(hostile[0]).1, "engine ran out of fuel");
+    assert_eq!(failure(hostile[0]).1, "the template evaluates more than 2000000 expressions");
     let contains_itself = "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me.x.y }}";
-    let refused = load(&[("chat_template.jinja", contains_itself)]).unwrap_err();
-    assert!(refused.contains("uses the namespace `ns` as a value"), "{refused}");
+    assert!(failure(contains_itself).1.contains("has no attribute 'x'"));
     let nested = "{% if true %}".repeat(5000) + &"{% endif %}".repeat(5000);
     assert!(load(&[("chat_template.jinja", &nested)]).is_err());
     let nested = format!("{{{{ {}1{} }}}}", "(".repeat(5000), ")".repeat(5000));

@@ -1,0 +1,142 @@
+//! Jinja's filters.
+
+mod numbers;
+mod sequences;
+mod text;
+
+pub(crate) use sequences::sort_by;
+pub(crate) use text::escaped;
+
+use crate::access;
+use crate::arguments::Arguments;
+use crate::formatting::percent;
+use crate::json::tojson;
+use crate::value::{Dict, Result, Value, View, fail};
+use std::rc::Rc;
+
+/// Filters of Jinja that are refused.
+const UNSUPPORTED: [&str; 6] = ["pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr"];
+
+const NAMES: [&str; 48] = [
+    "abs",
+    "attr",
+    "batch",
+    "capitalize",
+    "center",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "filesizeformat",
+    "first",
+    "float",
+    "forceescape",
+    "format",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "string",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+    "urlencode",
+    "wordcount",
+];
+
+/// Whether Jinja has a filter of this name.
+pub(crate) fn is_filter(name: &str) -> bool {
+    NAMES.contains(&name) || UNSUPPORTED.contains(&name)
+}
+
+/// Applies a filter.
+///
+/// # Errors
+/// Returns an error if there is no such filter, or if it fails.
+pub(crate) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<Value> {
+    match name {
+        "default" | "d" => {
+            let bound = arguments.bind("default", &["default_value", "boolean"])?;
+            let missing =
+                matches!(value, Value::Undefined(_)) || bound.is_true(1) && !value.is_true();
+            match missing {
+                true => Ok(bound.get(0).cloned().unwrap_or_else(|| "".into())),
+                false => Ok(value.clone()),
+            }
+        }
+        "attr" => {
+            let bound = arguments.bind(name, &["name"])?;
+            access::only_attribute(value, bound.text(0)?)
+        }
+        "length" | "count" => {
+            arguments.unnamed("len", &[])?;
+            match value.length() {
+                Some(length) => Ok(length.into()),
+                None => fail(format!("object of type '{}' has no len()", value.type_name())),
+            }
+        }
+        "tojson" => tojson(value, arguments),
+        "format" => {
+            let text = Value::from(value.to_text()?);
+            let Arguments { positional, named } = arguments;
+            if named.is_empty() {
+                return percent::format(&text, &Value::tuple(positional));
+            }
+            if !positional.is_empty() {
+                return fail("can't handle positional and keyword arguments at the same time");
+            }
+            let mut dict = Dict::default();
+            for (name, value) in named {
+                dict.set_text(&name, value);
+            }
+            percent::format(&text, &Value::Dict(Rc::new(dict)))
+        }
+        "items" => {
+            arguments.bind(name, &[])?;
+            match value {
+                Value::Undefined(_) => Ok(Value::generator(vec![], None)),
+                Value::Dict(dict) => {
+                    Ok(Value::generator(Value::View(View::Items, Rc::clone(dict)).items()?, None))
+                }
+                // The generator fails when it is iterated over.
+                _ => {
+                    let reason = "Can only get item pairs from a mapping.";
+                    Ok(Value::generator(vec![], Some(crate::value::Error::new(reason))))
+                }
+            }
+        }
+        "abs" | "float" | "int" | "round" | "sum" | "filesizeformat" => {
+            numbers::apply(name, value, arguments)
+        }
+        "batch" | "dictsort" | "first" | "groupby" | "join" | "last" | "list" | "map" | "max"
+        | "min" | "reject" | "rejectattr" | "reverse" | "select" | "selectattr" | "slice"
+        | "sort" | "unique" => sequences::apply(name, value, arguments),
+        _ if UNSUPPORTED.contains(&name) => fail(format!("the filter `{name}` is not supported")),
+        _ if is_filter(name) => text::apply(name, value, arguments),
+        _ => fail(format!("No filter named '{name}'.")),
+    }
+}

@@ -1,0 +1,41 @@
+//! Scopes of variables.
+
+use crate::value::Value;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The variables of a body, and the scope around it.
+pub(crate) struct Scope {
+    variables: RefCell<HashMap<Arc<str>, Value>>,
+    parent: Option<Rc<Scope>>,
+}
+
+impl Scope {
+    pub(crate) fn new(parent: Option<&Rc<Scope>>) -> Rc<Self> {
+        Rc::new(Self { variables: RefCell::default(), parent: parent.cloned() })
+    }
+
+    pub(crate) fn set(&self, name: &Arc<str>, value: Value) {
+        let replaced = self.variables.borrow_mut().insert(Arc::clone(name), value);
+        drop(replaced);
+    }
+
+    /// Returns the variable of this scope or one around it.
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
+        let mut scope = self;
+        loop {
+            if let Some(value) = scope.variables.borrow().get(name) {
+                return Some(value.clone());
+            }
+            scope = scope.parent.as_deref()?;
+        }
+    }
+
+    /// Removes all variables.
+    pub(super) fn clear(&self) {
+        let variables = std::mem::take(&mut *self.variables.borrow_mut());
+        drop(variables);
+    }
+}
