@@ -32,8 +32,16 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Returns an error if [`open`] fails, if the file cannot be read, or if it is larger than 64 MiB.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_from(open(path)?)
+}
+
+/// Reads an open settings file. See [`read`].
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or if it is larger than 64 MiB.
+pub fn read_from(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    read_up_to(LARGEST_SETTINGS, open(path)?, &mut bytes)?;
+    read_up_to(LARGEST_SETTINGS, file, &mut bytes)?;
     Ok(bytes)
 }
 
@@ -42,8 +50,16 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns an error if [`open`] fails, if the file cannot be read, or if it is larger than 1 GiB.
 pub fn read_data(path: &Path) -> io::Result<Vec<u8>> {
+    read_data_from(open(path)?)
+}
+
+/// Reads an open data file. See [`read_data`].
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or if it is larger than 1 GiB.
+pub fn read_data_from(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    read_whole(open(path)?, &mut bytes)?;
+    read_whole(file, &mut bytes)?;
     Ok(bytes)
 }
 
@@ -52,7 +68,15 @@ pub fn read_data(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns an error if [`read`] fails or if the file is not valid UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    String::from_utf8(read(path)?)
+    read_string_from(open(path)?)
+}
+
+/// Reads an open settings file into a string.
+///
+/// # Errors
+/// Returns an error if [`read_from`] fails or if the file is not valid UTF-8.
+pub fn read_string_from(file: File) -> io::Result<String> {
+    String::from_utf8(read_from(file)?)
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
