@@ -7,10 +7,11 @@ use anyhow::Context;
 use grpo_model::weights_digest;
 use grpo_run::{
     Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan, ReferencePlan,
-    ReferenceUpdate, RunFolder, StoredWeights, audit, audit_records, verify,
+    ReferenceUpdate, RunError, RunFolder, StoredWeights, audit, audit_records, unreadable, verify,
 };
 use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::device;
 use crate::models::{Trained, read};
@@ -41,15 +42,44 @@ pub(crate) fn findings(
         min_gain: file.eval.min_gain,
         is_machine: Metrics::is_machine,
     };
-    let records = audit_records(&folder, &plan)?;
-    let ledger = folder.read_ledger()?;
+    let records = audit_records(&folder, &plan);
+    let mut faults = Vec::new();
+    let has_ledger = folder.has("ledger.jsonl").unwrap_or(true);
+    let ledger = has_ledger.then(|| sound_lines(&folder, "ledger.jsonl", &mut faults));
     let is_violated = records.iter().any(|finding| !finding.violations().is_empty());
     if ledger.as_ref().is_none_or(Vec::is_empty) && (is_violated || depth == Depth::Files) {
-        return Ok((0, records));
+        return Ok((0, with_faults(&folder, records, &faults)));
     }
     let ledger = some_steps(&folder, ledger)?;
-    let evidence = evidence(&folder, &file, tasks, ledger, depth)?;
-    Ok((evidence.ledger.len(), audit(&evidence).into_iter().chain(records).collect()))
+    let evidence = evidence(&folder, &file, tasks, ledger, depth, &mut faults)?;
+    let findings = audit(&evidence).into_iter().chain(records).collect();
+    Ok((evidence.ledger.len(), with_faults(&folder, findings, &faults)))
+}
+
+/// Returns the valid lines of a file, and adds the errors of the others.
+fn sound_lines<T: DeserializeOwned>(
+    folder: &RunFolder,
+    name: &str,
+    faults: &mut Vec<RunError>,
+) -> Vec<T> {
+    let (lines, of_lines) = folder.sound_lines_of(name);
+    faults.extend(of_lines);
+    lines
+}
+
+/// Adds errors that occurred while collecting the evidence to the property `files`.
+fn with_faults(
+    folder: &RunFolder,
+    mut findings: Vec<Finding>,
+    faults: &[RunError],
+) -> Vec<Finding> {
+    let Some(mut found) = unreadable(folder, faults) else { return findings };
+    let earlier = findings.iter().position(|finding| finding.property == found.property);
+    if let Some(earlier) = earlier.map(|place| findings.remove(place)) {
+        found.add(earlier.violations());
+    }
+    findings.push(found);
+    findings
 }
 
 /// Audits the files of a `grpo train` run and describes each violation in a sentence.
@@ -68,7 +98,7 @@ pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
         min_gain: 0.0,
         is_machine: Metrics::is_machine,
     };
-    audit_records(folder, &plan).map_or_else(|error| vec![error.to_string()], |found| words(&found))
+    words(&audit_records(folder, &plan))
 }
 
 fn words(findings: &[Finding]) -> Vec<String> {
@@ -120,25 +150,29 @@ fn evidence(
     tasks: &Tasks,
     ledger: Vec<LedgerStep>,
     depth: Depth,
+    faults: &mut Vec<RunError>,
 ) -> anyhow::Result<Evidence> {
-    let steps = folder.read_metrics()?;
+    let steps: Vec<Map<String, Value>> = sound_lines(folder, "metrics.jsonl", faults);
     let metrics = steps.iter().filter_map(|line| line.get("step").and_then(Value::as_u64));
     let mut recorded = BTreeMap::new();
-    for step in folder.completion_steps()? {
-        let records = folder.completions_of(step)?;
-        let entries: Vec<LedgerCompletion> =
-            records.iter().filter_map(LedgerCompletion::of_record).collect();
-        recorded.insert(step, entries);
+    for step in or_fault(folder.completion_steps(), faults) {
+        match folder.completions_of(step) {
+            Ok(records) => {
+                let entries = records.iter().filter_map(LedgerCompletion::of_record);
+                recorded.insert(step, entries.collect::<Vec<_>>());
+            }
+            Err(fault) => faults.push(fault),
+        }
     }
     let is_adapter = kind(file) == "adapter";
     let stored = |path: &Path| stored(path, file, tasks, is_adapter, depth);
-    let checkpoints = folder.checkpoints()?.into_iter();
+    let checkpoints = or_fault(folder.checkpoints(), faults).into_iter();
     let checkpoints = checkpoints.map(|kept| (kept.step, stored(&kept.path)));
     let trained = folder.path().join(kind(file));
     Ok(Evidence {
         ledger,
         metrics: metrics.collect(),
-        events: folder.read_events()?,
+        events: sound_lines(folder, "events.jsonl", faults),
         plan: plan(file)?,
         recorded,
         checkpoints: checkpoints.collect(),
@@ -147,6 +181,14 @@ fn evidence(
             Depth::Files => StoredWeights::Unknown(NOT_LOADED.to_owned()),
             Depth::Weights => base(file, tasks),
         }),
+    })
+}
+
+/// Returns the default value after an error, which it adds.
+fn or_fault<T: Default>(read: Result<T, RunError>, faults: &mut Vec<RunError>) -> T {
+    read.unwrap_or_else(|fault| {
+        faults.push(fault);
+        T::default()
     })
 }
 

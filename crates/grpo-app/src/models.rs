@@ -1,13 +1,14 @@
 //! Loads and writes model and adapter folders.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{ChatOptions, Codecs, DataError};
 use grpo_model::{
-    Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelFolder, ModelSpec,
-    Policy, StoredAs, Transformer, WeightPrecision, largest_weight, write_adapter,
+    Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelConfig, ModelFolder,
+    ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight, write_adapter,
 };
 use grpo_run::{
     Event, EventKind, Existing, RunFolder, sha256_of_manifest, write_folder_atomically,
@@ -87,10 +88,25 @@ pub fn load(
 ) -> anyhow::Result<Loaded> {
     check_causal(model)?;
     let loaded = read(model, codecs, trained, precision, device)?;
+    if let Some(note) = untied_note(model, &loaded.spec) {
+        say_aside(format_args!("note: {note}"));
+    }
     warnings(model, &loaded.policy)
         .into_iter()
         .for_each(|warning| say_aside(format_args!("warning: {warning}")));
     Ok(loaded)
+}
+
+/// Returns a note if the model has an output layer of its own although its `config.json` ties it to
+/// the token embedding.
+pub(crate) fn untied_note(folder: &Path, spec: &ModelSpec) -> Option<String> {
+    let written = ModelConfig::from_json_file(&folder.join("config.json")).ok()?;
+    (written.description().head != spec.config.description().head).then(|| {
+        format!(
+            "{} has tie_word_embeddings = true, but its lm_head.weight differs from the token embedding; lm_head.weight is used, as in transformers 5",
+            folder.display()
+        )
+    })
 }
 
 /// Larger weights suggest a damaged file. The weights of trained models stay below 100.
@@ -266,6 +282,12 @@ impl Loaded {
             "--thinking requires a chat template, but {} has none; remove it",
             model.display()
         );
+        if let (Some(thinking), false) = (thinking, self.spec.codec.has_thinking_switch()) {
+            let effect = no_thinking_switch(&format!("--thinking {thinking}"), &model.display());
+            // Without the switch, there is no thinking to disable.
+            anyhow::ensure!(!thinking, "{effect}; remove it");
+            say_aside(format_args!("note: {effect}"));
+        }
         Ok(ChatOptions::for_answer(thinking))
     }
 
@@ -275,6 +297,13 @@ impl Loaded {
     }
 }
 
+/// Returns the message for a setting of a chat template that has no such switch.
+pub(crate) fn no_thinking_switch(setting: &str, model: &dyn fmt::Display) -> String {
+    format!(
+        "{setting} has no effect, because the chat template of {model} does not use `enable_thinking`"
+    )
+}
+
 /// Writes a new model folder, including its manifest.
 pub fn write_new_model(
     target: &Path,
@@ -282,8 +311,19 @@ pub fn write_new_model(
     model: &Transformer,
     stored_as: StoredAs,
 ) -> anyhow::Result<()> {
+    write_model(target, Existing::Refuse, spec, model, stored_as)
+}
+
+/// Like [`write_new_model`], but can replace an existing folder.
+pub(crate) fn write_model(
+    target: &Path,
+    existing: Existing,
+    spec: &ModelSpec,
+    model: &Transformer,
+    stored_as: StoredAs,
+) -> anyhow::Result<()> {
     refuse_inside(target, "-o")?;
-    write_folder_atomically(target, Existing::Refuse, |folder| {
+    write_folder_atomically(target, existing, |folder| {
         spec.write(folder, model, stored_as)?;
         anyhow::Ok(write_manifest(folder)?)
     })
@@ -310,15 +350,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a folder with a manifest and replaces an existing one. `announce` receives the
-    /// SHA-256 of the manifest before the folder is renamed to `target`.
+    /// Writes the subfolder `name` of a run with a manifest and replaces an existing one. `announce`
+    /// receives the SHA-256 of the manifest before the folder gets its name.
     pub fn save(
         &self,
-        target: &Path,
+        run: &RunFolder,
+        name: &str,
         policy: &Policy,
         announce: impl FnOnce(String) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        write_folder_atomically(target, Existing::Replace, |folder| {
+        run.write_subfolder(name, |folder| {
             self.fill(folder, policy)?;
             write_manifest(folder)?;
             announce(sha256_of_manifest(folder)?)

@@ -1,6 +1,8 @@
 //! Messages, progress bars and output files.
 
+mod device;
 mod incomplete;
+mod lost;
 mod paths;
 mod sentence;
 
@@ -9,20 +11,22 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Row, Table, presets};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use grpo_run::RunFolder;
+use grpo_data::{short_text, without_passwords};
+use grpo_run::{RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
+pub use self::lost::note_closed;
+pub(crate) use self::lost::{check_written, explain_panics, note_lost};
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
-pub(crate) use self::sentence::command_line;
+pub use self::sentence::command_line;
 pub use self::sentence::sentence;
 use crate::device::device;
 use crate::recorded_folders::refuse_recorded;
@@ -55,9 +59,6 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// The first error while writing to standard output.
-static LOST: Mutex<Option<String>> = Mutex::new(None);
-
 /// Prints a line to standard output. Errors do not interrupt the command. A closed pipe, e.g.
 /// behind `| head`, is ignored, and `check_written` reports all other errors at the end.
 pub fn say(line: fmt::Arguments<'_>) {
@@ -68,29 +69,10 @@ pub fn say(line: fmt::Arguments<'_>) {
 
 /// Like [`say`], but for data read by scripts, which `--quiet` does not suppress.
 pub fn say_data(line: fmt::Arguments<'_>) {
+    note_closed();
     match writeln!(io::stdout(), "{}", visible(&line.to_string())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => note_lost(&error),
         _ => {}
-    }
-}
-
-/// Makes [`check_written`] fail because standard output could not be written.
-pub(crate) fn note_lost(error: &io::Error) {
-    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
-    lost.get_or_insert_with(|| error.to_string());
-}
-
-/// Checks that all lines passed to [`say`] since the last call were written.
-///
-/// # Errors
-/// Returns an error if standard output cannot be written, e.g. because the disk is full.
-pub(crate) fn check_written() -> anyhow::Result<()> {
-    let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match lost {
-        None => Ok(()),
-        Some(fault) => anyhow::bail!(
-            "cannot write to standard output ({fault}), so the output is incomplete; everything else succeeded, so run the command again with a different output"
-        ),
     }
 }
 
@@ -114,18 +96,39 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
 
 /// Writes a line to standard error in one piece, so that `mpirun` inserts nothing before its end.
 fn write_line(line: &str) {
-    let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
+    let line = without_passwords(line);
+    let _unread = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
 }
 
 /// Prints that a configuration is valid, which of its inputs are missing or in the wrong place, and
 /// whether its run exists, unless `force` is set. Missing inputs may be results of commands that have
 /// not been run yet. Each input has a role, e.g. `model`, `adapter` or `data`.
+///
+/// # Errors
+/// Returns an error for paths that no run and no input can have, such as an empty one.
 pub fn say_checked<'a>(
     configuration: &Path,
     run: &Path,
     force: bool,
     inputs: impl IntoIterator<Item = (&'static str, &'a PathBuf)>,
-) {
+) -> anyhow::Result<()> {
+    let taken = match RunFolder::check_unused(run) {
+        Err(taken @ RunError::RunExists { .. }) => (!force).then_some(taken),
+        checked => {
+            checked?;
+            None
+        }
+    };
+    let inputs: Vec<_> = inputs.into_iter().collect();
+    for (role, path) in &inputs {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let is_possible = (1..4096).contains(&bytes.len()) && !bytes.contains(&0);
+        let shown = short_text(&path.to_string_lossy());
+        anyhow::ensure!(
+            is_possible,
+            "{role}: `{shown}` is not a path; expected that of the {role}"
+        );
+    }
     say(format_args!(
         "{}: configuration is valid (models and data were not read)",
         configuration.display()
@@ -142,9 +145,10 @@ pub fn say_checked<'a>(
     if let Err(unusable) = device() {
         say(format_args!("note         {unusable:#}"));
     }
-    if let (Err(taken), false) = (RunFolder::check_unused(run), force) {
+    if let Some(taken) = taken {
         say(format_args!("note         {taken}"));
     }
+    Ok(())
 }
 
 /// Formats whole numbers as they are, others with four decimals.
@@ -328,8 +332,8 @@ impl FileInPlace {
         }
         let is_device = is_device(path);
         let (temporary, file) = match is_device {
-            true => File::create(path).map(|file| (None, file)),
-            false => temporary(path, &name.to_string_lossy())
+            true => self::device::open_device(path).map(|file| (None, file)),
+            false => incomplete::temporary(path, &name.to_string_lossy())
                 .map(|(temporary, file)| (Some(temporary), file)),
         }
         .with_context(|| format!("cannot write {}", path.display()))?;
@@ -361,20 +365,6 @@ impl FileInPlace {
             std::fs::rename(temporary, &self.path)
         })();
         finished.with_context(|| format!("cannot write {}", self.path.display()))
-    }
-}
-
-/// Creates a uniquely named temporary file in the same folder as `path`.
-fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let temporary = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
-        match File::create_new(&temporary) {
-            // Left behind by a killed process.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            file => return file.map(|file| (incomplete::begin(temporary), file)),
-        }
     }
 }
 

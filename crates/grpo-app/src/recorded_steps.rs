@@ -20,7 +20,7 @@ pub(crate) struct RecordedSteps {
 impl RecordedSteps {
     /// Reads the steps after `step`. Returns an empty list if `metrics.jsonl` does not exist.
     pub(crate) fn after(run: &RunFolder, step: u64) -> anyhow::Result<Self> {
-        let lines = match run.metrics_path().exists() {
+        let lines = match run.has("metrics.jsonl")? {
             true => run.read_metrics()?,
             false => Vec::new(),
         };

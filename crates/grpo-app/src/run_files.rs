@@ -97,6 +97,10 @@ pub(crate) fn reopen<T>(
     read: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
 ) -> anyhow::Result<Reopened<T>> {
     let folder = RunFolder::open(run)?;
+    // Nothing is changed in a run that is refused in the middle of it.
+    if let Some(foreign) = folder.foreign_files().into_iter().next() {
+        return Err(foreign.into());
+    }
     let lock = folder.lock()?;
     let info = folder.read_info()?;
     let config = read(&folder)?;

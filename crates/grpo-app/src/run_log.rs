@@ -100,6 +100,12 @@ impl RunLog {
         Ok(lines)
     }
 
+    /// Checks that the files that grow are still those that the run writes.
+    pub(crate) fn check_files(&self) -> anyhow::Result<()> {
+        self.metrics.check()?;
+        Ok(self.events.check()?)
+    }
+
     /// Appends a line of metrics.
     pub(crate) fn line(&mut self, record: &impl Serialize) -> anyhow::Result<()> {
         let Value::Object(line) = serde_json::to_value(record)? else {
@@ -115,6 +121,7 @@ impl RunLog {
     }
 
     fn proven(&mut self, step: u64, what: EventKind, proof: EventProof) -> anyhow::Result<()> {
+        self.metrics.check()?;
         let ledger = self.ledger.as_ref().filter(|(of, _)| *of == step);
         let proof = EventProof { ledger: ledger.map(|(_, hash)| hash.clone()), ..proof };
         write_event(&mut self.events, step, what, proof)

@@ -15,14 +15,15 @@ use grpo_train::{Objective, StopCause, SupervisedEnding, SupervisedTrainer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use self::model_files::{ModelFiles, save_folder};
+pub use self::model_files::ModelFiles;
+use self::model_files::save_folder;
 use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::checkpoint::{self, CheckpointSection};
 use crate::config::{self, Loaded, Origin};
 use crate::evidence::violations_of_supervised;
 use crate::interrupt;
-use crate::output::say;
+use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
     Reopened, config_of_run, create_run, last_whole, reopen, stay_on_device, unlisted,
@@ -162,6 +163,19 @@ impl SupervisedRun {
         self.path().join(folder)
     }
 
+    /// Writes the model to the subfolder `name` and replaces an existing one. Returns its path.
+    ///
+    /// # Errors
+    /// Returns an error if the folder cannot be written.
+    pub fn save(
+        &self,
+        name: &str,
+        write: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<PathBuf> {
+        save_folder(&self.folder, name, write)?;
+        Ok(self.target(name))
+    }
+
     /// Returns whether the run can resume from a checkpoint.
     pub fn has_checkpoint(&self) -> bool {
         self.from.is_some()
@@ -175,10 +189,10 @@ impl SupervisedRun {
             open_events(&self.folder, done, 0, true)?;
         }
         let path = self.path().join(name);
-        let is_resumed = path.exists();
+        let is_resumed = self.folder.has(name)?;
         let folder = match is_resumed {
             true => {
-                let folder = RunFolder::open(&path)?;
+                let folder = self.folder.open_stage(name)?;
                 folder.recover_checkpoints()?;
                 folder.clear_leftovers()?;
                 folder
@@ -222,11 +236,15 @@ impl SupervisedRun {
         }
         files.begin(&self.folder, done)?;
         let (log, _) = RunLog::open(&self.folder, done, 0, save.clone(), self.is_resumed)?;
-        let resume = format!("{} --resume {}", self.command, self.resume.display());
+        let run = self.resume.display().to_string();
+        let resume = command_line([self.command, "--resume", &run]);
+        let rest =
+            format!("after the last step; everything is saved, and `grpo {resume}` does the rest");
         let mut observer = Observer::new(log, files, done, steps, resume);
         let trained = trainer.run(&mut observer);
         match trained {
             Ok(ending) => {
+                interrupt::leaves_behind(rest);
                 observer.ended(&ending, trainer)?;
                 Ok(ending)
             }

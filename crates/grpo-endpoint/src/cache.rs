@@ -1,11 +1,11 @@
 //! Replies on disk, by request.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use grpo_data::regular_file;
+use grpo_data::{OwnFolder, dangling_link};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -67,12 +67,7 @@ impl Cache {
             }
         };
         const FIX: &str = "choose a file in an existing folder that you may write to";
-        if path.exists() {
-            // Refuses folders, devices and named pipes before the file is opened for writing.
-            regular_file::open(path).map_err(failed(FIX))?;
-        }
-        let options = OpenOptions::new().read(true).append(true).create(true).open(path);
-        let file = options.map_err(failed(FIX))?;
+        let file = open_regular(path).map_err(failed(FIX))?;
         match lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -180,6 +175,17 @@ pub(crate) fn key(url: &str, body: &Map<String, Value>) -> Key {
         .into()
 }
 
+/// Opens a regular file for reading and appending, and creates it if it does not exist. Links are
+/// followed, because the user chose the path.
+fn open_regular(path: &Path) -> std::io::Result<File> {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if let Some(link) = dangling_link(&real) {
+        return Err(std::io::Error::other(link));
+    }
+    let (folder, name) = OwnFolder::around(&real)?;
+    folder.open_to_read_and_append(name)
+}
+
 fn parse(line: &[u8]) -> Option<(Key, Box<str>)> {
     let line: Line = serde_json::from_slice(line).ok()?;
     let key = key(&line.url, &line.request);
@@ -272,7 +278,7 @@ mod tests {
         };
         fs::write(&path, serde_json::to_string(&line).unwrap() + "\n").unwrap();
         check(&path, "not a line of a reply cache");
-        check(folder.path(), "it is a folder, not a regular file");
+        check(folder.path(), "is a folder, not a file");
         check(&folder.path().join("absent/cache.jsonl"), "choose a file in an existing folder");
     }
 

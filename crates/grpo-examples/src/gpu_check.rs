@@ -6,13 +6,12 @@ mod runs;
 mod speed;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
-use grpo_app::output::{say, say_aside};
+use grpo_app::output::{FileInPlace, say, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::{config, device};
 use serde::Serialize;
@@ -166,7 +165,7 @@ impl Report {
     /// Writes what is known so far, so that an interrupted check is not lost.
     fn write(&self, path: &Path) -> anyhow::Result<()> {
         let text = format!("{}\n", serde_json::to_string_pretty(self)?);
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        FileInPlace::write_text(path, &[], true, &text)
     }
 }
 

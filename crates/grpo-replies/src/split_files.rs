@@ -1,12 +1,11 @@
 //! Writes the files of a split, and checks that the files in a folder belong to the same split.
 
-use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::Context;
 use grpo_app::output::FileInPlace;
-use grpo_data::{DataError, regular_file};
+use grpo_data::{DataError, FileKind, OwnFolder, regular_file};
 use grpo_run::sha256_of_file;
 use serde_json::Value;
 
@@ -27,21 +26,38 @@ const UNFINISHED: &str = ".split-unfinished";
 /// tweet could then be in two parts. Files with other names are not checked.
 pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     // A link to the file must not hide its folder.
-    let place = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let Ok(place) = file.canonicalize() else { return Ok(()) };
     let name = place.file_name().unwrap_or_default();
     if ![PHASE1, PHASE2, TEST].iter().any(|part| name == *part) {
         return Ok(());
     }
     let folder = place.parent().unwrap_or(Path::new(""));
-    if folder.join(UNFINISHED).exists() {
+    let unreadable = |error: std::io::Error| {
+        DataError::Invalid(format!("cannot check the split of `{}`: {error}", file.display()))
+    };
+    let own = OwnFolder::open(folder).map_err(unreadable)?;
+    if own.kind(UNFINISHED).map_err(unreadable)?.is_some() {
         return Err(DataError::Invalid(format!(
             "`{}` may not belong to the same split as the other parts: `grpo split-data` did not finish in its folder; wait for it, or run it again with --force",
             file.display()
         )));
     }
-    let statistics = folder.join(STATISTICS);
-    let text = regular_file::read_data(&statistics).unwrap_or_default();
-    let recorded: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let text = match own.is_kind(STATISTICS, FileKind::File).map_err(unreadable)? {
+        true => own.open_file(STATISTICS).and_then(regular_file::read_data_from),
+        // The files of a phase can be used without their statistics.
+        false => Ok(Vec::new()),
+    };
+    let text = text.map_err(unreadable)?;
+    let recorded: Value = match text.is_empty() {
+        true => Value::Null,
+        false => serde_json::from_slice(&text).map_err(|error| {
+            DataError::Invalid(format!(
+                "cannot check the split of `{}`: {STATISTICS} next to it is damaged: {}; run `grpo split-data` again",
+                file.display(),
+                grpo_data::json_reason(&error)
+            ))
+        })?,
+    };
     let recorded = recorded[OUTPUTS].get(name.to_string_lossy().as_ref()).and_then(Value::as_str);
     match recorded.zip(sha256_of_file(file).ok()) {
         Some((recorded, now)) if recorded != now => Err(DataError::Invalid(format!(
@@ -54,13 +70,20 @@ pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
 
 /// Removes temporary files left behind by an interrupted split. The caller must hold the lock on
 /// the folder.
-pub(crate) fn clear_leftovers(folder: &Path) -> anyhow::Result<()> {
-    let failed = || format!("cannot clean up {}", folder.display());
-    for entry in fs::read_dir(folder).with_context(failed)? {
-        let entry = entry.with_context(failed)?;
-        if entry.file_name().to_str().is_some_and(is_leftover) {
-            fs::remove_file(entry.path()).with_context(failed)?;
+pub(crate) fn clear_leftovers(folder: &OwnFolder) -> anyhow::Result<()> {
+    let failed = || format!("cannot clean up {}", folder.path().display());
+    for (name, _) in folder.entries("").with_context(failed)? {
+        if is_leftover(&name) {
+            folder.remove_file(name).with_context(failed)?;
         }
+    }
+    Ok(())
+}
+
+/// Returns an error if something else than a regular file has the name of a file of a split.
+pub(crate) fn refuse_foreign(folder: &OwnFolder) -> anyhow::Result<()> {
+    for name in FILES.into_iter().chain([UNFINISHED]) {
+        folder.is_kind(name, FileKind::File)?;
     }
     Ok(())
 }
@@ -96,30 +119,30 @@ pub(crate) fn complete(
 /// The statistics of a previous split are removed first. If the process is interrupted, a marker
 /// file remains. [`check_phase`] then rejects the files, which could belong to two different
 /// splits.
-pub(crate) fn name_all(folder: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
-    let mark = folder.join(UNFINISHED);
-    let written = fs::File::create(&mark).and_then(|file| file.sync_all());
-    written.with_context(|| format!("cannot write {}", mark.display()))?;
-    let statistics = folder.join(STATISTICS);
-    match fs::remove_file(&statistics) {
+pub(crate) fn name_all(folder: &OwnFolder, files: Vec<FileInPlace>) -> anyhow::Result<()> {
+    let path = |name| folder.path_of(name);
+    let written = folder.open_to_append(UNFINISHED).and_then(|file| file.sync_all());
+    written.with_context(|| format!("cannot write {}", path(UNFINISHED).display()))?;
+    let remove = |name| match folder.remove_file(name) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot replace {}", statistics.display()));
+            Err(error).with_context(|| format!("cannot remove {}", path(name).display()))
         }
-        _ => {}
-    }
+        _ => Ok(()),
+    };
+    remove(STATISTICS)?;
     let names: Vec<_> = files.iter().map(|file| file.path().to_owned()).collect();
     files.into_iter().try_for_each(FileInPlace::finish)?;
     // The test pairs of a previous split would be in a phase of this one.
-    let test = folder.join(TEST);
-    if !names.contains(&test) && test.exists() {
-        fs::remove_file(&test).with_context(|| format!("cannot remove {}", test.display()))?;
+    if !names.iter().any(|name| name.file_name() == Some(TEST.as_ref())) {
+        remove(TEST)?;
     }
-    fs::remove_file(&mark).with_context(|| format!("cannot remove {}", mark.display()))
+    remove(UNFINISHED)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// With --force, the statistics of the previous split would otherwise remain next to a mixture
     /// of both splits.
@@ -134,7 +157,8 @@ mod tests {
         let files = complete(folder.path(), &contents).unwrap();
         fs::remove_file(at(PHASE2)).unwrap();
         fs::create_dir(at(PHASE2)).unwrap();
-        let error = name_all(folder.path(), files).unwrap_err();
+        let own = OwnFolder::open(folder.path()).unwrap();
+        let error = name_all(&own, files).unwrap_err();
         assert!(error.to_string().starts_with("cannot write "), "{error}");
         assert!(!at(STATISTICS).exists());
         // Phase 1 of the new split is rejected while phase 2 is still the old one.
@@ -150,9 +174,35 @@ mod tests {
             let error = check_phase(&link).unwrap_err().to_string();
             assert!(error.contains("`grpo split-data` did not finish"), "{error}");
         }
-        name_all(folder.path(), complete(folder.path(), &contents).unwrap()).unwrap();
+        name_all(&own, complete(folder.path(), &contents).unwrap()).unwrap();
         assert_eq!(fs::read_to_string(at(STATISTICS)).unwrap(), "new");
         check_phase(&at(PHASE1)).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn statistics_that_cannot_be_read_do_not_pass_the_check() {
+        type Put = fn(&Path, &Path);
+        let kinds: [(&str, Put); 6] = [
+            ("pipe", |path, _| {
+                assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+            }),
+            ("folder", |path, _| fs::create_dir(path).unwrap()),
+            ("link", |path, target| std::os::unix::fs::symlink(target, path).unwrap()),
+            ("dangling link", |path, _| std::os::unix::fs::symlink("none", path).unwrap()),
+            ("device", |path, _| std::os::unix::fs::symlink("/dev/null", path).unwrap()),
+            ("damaged", |path, _| fs::write(path, "{").unwrap()),
+        ];
+        for (kind, put) in kinds {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            fs::write(at(PHASE1), "{}\n").unwrap();
+            check_phase(&at(PHASE1)).unwrap();
+            put(&at(STATISTICS), &at(PHASE1));
+            let error = check_phase(&at(PHASE1)).unwrap_err().to_string();
+            assert!(error.contains("cannot check the split of"), "{kind}: {error}");
+            assert!(error.contains(STATISTICS), "{kind}: {error}");
+        }
     }
 
     #[test]

@@ -1,22 +1,30 @@
 //! Atomic writes for files and folders.
 
 use crate::RunError;
+use grpo_data::{FileKind, FileLock, Locked, OwnFolder};
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Writes a file atomically. After a crash, `path` contains either the old or the new bytes.
 ///
 /// # Errors
-/// Returns an error if the file cannot be written. In that case, `path` is unchanged and no
-/// temporary file is left behind.
+/// Returns an error if the file cannot be written, or if `path` is a link or no regular file. In
+/// that case, `path` is unchanged and no temporary file is left behind.
 pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
-    let (mut file, temporary) = Temporary::create(path, create)?;
+    let (folder, name) = around(path)?;
+    write_file(&folder, &name, bytes)
+}
+
+/// Like [`atomic_write`], for a name in a folder.
+pub(crate) fn write_file(folder: &OwnFolder, name: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let path = folder.path_of(name);
+    expect(folder, name, FileKind::File)?;
+    let create = |name: &Path| folder.create_file(name);
+    let (mut file, temporary) = Temporary::create(folder, name, FileKind::File, create)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.map_err(RunError::write(path))?;
-    temporary.rename_to(path)
+    written.map_err(RunError::write(&path))?;
+    temporary.rename_to(name)
 }
 
 /// How to handle an existing folder.
@@ -30,7 +38,7 @@ pub enum Existing {
 
 /// Creates a folder atomically. `fill` writes the files into a temporary folder next to `target`.
 /// If it succeeds, the temporary folder is synced and renamed to `target`. Missing parent folders
-/// are created.
+/// are created. Temporary folders of `target` that killed processes left behind are deleted.
 ///
 /// With [`Existing::Replace`], the old folder is only moved aside once the new one is complete on
 /// disk, and deleted after the rename. A crash in between leaves both folders under hidden names.
@@ -43,35 +51,51 @@ pub fn write_folder_atomically<E: From<RunError>>(
     existing: Existing,
     fill: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
-    let taken = || match fs::symlink_metadata(target) {
-        Ok(_) if existing == Existing::Refuse => Err(RunError::Exists { path: target.to_owned() }),
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(RunError::write(target)(error)),
+    std::fs::create_dir_all(parent(target)).map_err(RunError::write(target))?;
+    let (folder, name) = around(target)?;
+    write_folder(&folder, &name, existing, fill)
+}
+
+/// Like [`write_folder_atomically`], for a name in a folder.
+pub(crate) fn write_folder<E: From<RunError>>(
+    folder: &OwnFolder,
+    name: &Path,
+    existing: Existing,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    let path = folder.path_of(name);
+    let is_taken = || match existing {
+        Existing::Refuse => match folder.kind(name).map_err(RunError::write(&path))? {
+            Some(_) => Err(RunError::Exists { path: path.clone() }),
+            None => Ok(false),
+        },
+        Existing::Replace => expect(folder, name, FileKind::Folder),
     };
-    taken()?;
-    fs::create_dir_all(parent(target)).map_err(RunError::write(target))?;
-    let create = |path: &Path| fs::create_dir(path);
-    let ((), temporary) = Temporary::create(target, create)?;
-    fill(&temporary.path)?;
-    sync_tree(&temporary.path).map_err(RunError::write(target))?;
+    is_taken()?;
+    let create = |name: &Path| folder.create_folder(name);
+    let ((), temporary) = Temporary::create(folder, name, FileKind::Folder, create)?;
+    fill(&folder.path_of(&temporary.name))?;
+    folder.sync_all(&temporary.name).map_err(RunError::write(&path))?;
     // Check again, because `fill` may have run for a long time.
-    if taken()? {
-        replace(temporary, target)?;
+    if is_taken()? {
+        replace(temporary, name)?;
     } else {
-        temporary.rename_to(target)?;
+        temporary.rename_to(name)?;
     }
     Ok(())
 }
 
 /// Replaces the folder `target` with the folder `temporary`.
 fn replace(temporary: Temporary, target: &Path) -> Result<(), RunError> {
+    let folder = temporary.folder.clone();
+    let path = folder.path_of(target);
     // Reserve the name with an empty folder, which `rename` is allowed to replace.
-    let ((), old) = Temporary::create(target, |path| fs::create_dir(path))?;
-    fs::rename(target, &old.path).map_err(RunError::write(target))?;
+    let create = |name: &Path| folder.create_folder(name);
+    let ((), old) = Temporary::create(&folder, target, FileKind::Folder, create)?;
+    folder.rename(target, &old.name).map_err(RunError::write(&path))?;
     if let Err(error) = temporary.rename_to(target) {
         // Undo the first rename. If this fails as well, at least keep the old folder.
-        if fs::rename(&old.path, target).is_err() {
+        if folder.rename(&old.name, target).is_err() {
             old.keep();
         }
         return Err(error);
@@ -79,41 +103,72 @@ fn replace(temporary: Temporary, target: &Path) -> Result<(), RunError> {
     Ok(()) // dropping `old` removes its contents
 }
 
+/// Returns whether a name stands for something of this kind, and an error if it is something else.
+fn expect(folder: &OwnFolder, name: &Path, kind: FileKind) -> Result<bool, RunError> {
+    folder.is_kind(name, kind).map_err(RunError::write(&folder.path_of(name)))
+}
+
 /// A temporary file or folder that is deleted on drop.
 struct Temporary {
-    path: PathBuf,
+    folder: OwnFolder,
+    name: PathBuf,
     kept: bool,
+    /// Tells other processes that the file or folder is in use. `None` if the file system has no
+    /// locks.
+    _lock: Option<FileLock>,
 }
 
 impl Temporary {
     /// Creates a file or folder next to `target`. `create` must fail if its argument exists.
     fn create<T>(
+        folder: &OwnFolder,
         target: &Path,
+        kind: FileKind,
         create: impl Fn(&Path) -> io::Result<T>,
     ) -> Result<(T, Self), RunError> {
-        let Some(name) = target.file_name() else {
-            return Err(RunError::NoName { path: target.to_owned() });
-        };
+        let path = folder.path_of(target);
+        let Some(end) = target.file_name() else { return Err(RunError::NoName { path }) };
+        if kind == FileKind::Folder {
+            remove_leftovers(folder, target);
+        }
         let mut number = 0u32;
         loop {
             let mut hidden = OsString::from(".");
-            hidden.push(name);
+            hidden.push(end);
             hidden.push(format!(".tmp-{number}"));
-            let path = parent(target).join(hidden);
-            match create(&path) {
-                Ok(made) => return Ok((made, Self { path, kept: false })),
-                // In use by another thread or left over from a crash, so it must not be touched.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(RunError::write(target)(error)),
+            let name = target.with_file_name(hidden);
+            match create(&name) {
+                Ok(made) => {
+                    let lock = match folder.lock(&name, kind) {
+                        Ok(Locked::Held(lock)) => Some(lock),
+                        Ok(Locked::Unsupported) => None,
+                        // Another process took it for a leftover.
+                        Ok(Locked::Busy) => continue,
+                        Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                        Err(error) => return Err(RunError::write(&path)(error)),
+                    };
+                    return Ok((
+                        made,
+                        Self { folder: folder.clone(), name, kept: false, _lock: lock },
+                    ));
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    if !remove_leftover(folder, &name, kind) {
+                        number += 1;
+                    }
+                }
+                Err(error) => return Err(RunError::write(&path)(error)),
             }
         }
     }
 
     /// Renames the file or folder to `target` and syncs the parent folder.
     fn rename_to(self, target: &Path) -> Result<(), RunError> {
-        fs::rename(&self.path, target).map_err(RunError::write(target))?;
+        let folder = self.folder.clone();
+        let path = folder.path_of(target);
+        folder.rename(&self.name, target).map_err(RunError::write(&path))?;
         self.keep();
-        sync_folder(parent(target)).map_err(RunError::write(target))
+        folder.sync(target.parent().unwrap_or(Path::new(""))).map_err(RunError::write(&path))
     }
 
     fn keep(mut self) {
@@ -125,43 +180,45 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
             // The caller reports the original error. A leftover file is harmless.
-            let _ = match fs::symlink_metadata(&self.path) {
-                Ok(found) if found.is_dir() => fs::remove_dir_all(&self.path),
-                Ok(_) => fs::remove_file(&self.path),
-                Err(error) => Err(error),
-            };
+            let _ = self.folder.remove_all(&self.name);
         }
     }
 }
 
-/// Deletes temporary files and folders left behind in `folder` by processes that have exited.
-pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
-    for (name, path) in entries(folder)? {
-        if is_temporary(&name) {
-            drop(Temporary { path: path.clone(), kept: false });
-            if fs::symlink_metadata(&path).is_ok() {
+/// Removes a temporary file or folder whose process has exited. Returns false if it is in use, or
+/// cannot be removed.
+fn remove_leftover(folder: &OwnFolder, name: &Path, kind: FileKind) -> bool {
+    match folder.lock(name, kind) {
+        Ok(Locked::Held(_lock)) => folder.remove_all(name).is_ok(),
+        _ => false,
+    }
+}
+
+/// Removes the temporary folders of `target` whose processes have exited.
+fn remove_leftovers(folder: &OwnFolder, target: &Path) {
+    let of_target = format!(".{}.tmp-", target.file_name().unwrap_or_default().display());
+    // A folder that cannot be listed or removed is left alone.
+    let entries = folder.entries(target.parent().unwrap_or(Path::new("")));
+    for (name, kind) in entries.unwrap_or_default() {
+        if kind == FileKind::Folder && name.starts_with(&of_target) && is_temporary(&name) {
+            remove_leftover(folder, &target.with_file_name(name), kind);
+        }
+    }
+}
+
+/// Deletes temporary files and folders left behind in the subfolder `name` by processes that have
+/// exited.
+pub(crate) fn clear_leftovers(folder: &OwnFolder, name: &Path) -> Result<(), RunError> {
+    for (entry, _) in folder.entries(name).map_err(RunError::read(&folder.path_of(name)))? {
+        if is_temporary(&entry) {
+            let entry = name.join(entry);
+            folder.remove_all(&entry).map_err(|_| {
                 let fault = io::Error::other("cannot remove leftovers of a killed process");
-                return Err(RunError::write(&path)(fault));
-            }
+                RunError::write(&folder.path_of(&entry))(fault)
+            })?;
         }
     }
     Ok(())
-}
-
-/// Lists the names and paths in a folder, sorted by name. Names that are not UTF-8 are skipped. If
-/// the folder does not exist, the result is empty.
-pub(crate) fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, RunError> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(RunError::read(folder))?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(RunError::read(folder))?;
-        found.extend(entry.file_name().into_string().ok().map(|name| (name, entry.path())));
-    }
-    found.sort_unstable();
-    Ok(found)
 }
 
 /// Returns whether a file name was generated by [`Temporary`].
@@ -170,27 +227,12 @@ fn is_temporary(name: &str) -> bool {
     number.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
-/// Recursively syncs all files and folders inside a folder.
-fn sync_tree(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            sync_tree(&entry.path())?;
-        } else if kind.is_file() {
-            File::open(entry.path())?.sync_all()?;
-        }
+/// Opens the folder that contains `path`. Also returns the name of `path` in it.
+pub(crate) fn around(path: &Path) -> Result<(OwnFolder, PathBuf), RunError> {
+    match path.file_name() {
+        Some(_) => OwnFolder::around(path).map_err(RunError::write(path)),
+        None => Err(RunError::NoName { path: path.to_owned() }),
     }
-    sync_folder(folder)
-}
-
-/// Syncs a folder so that new entries survive a power failure. Does nothing on platforms other than
-/// Unix, where folders cannot be opened.
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
 }
 
 /// Returns the folder that contains `path`.

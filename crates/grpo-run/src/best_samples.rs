@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use grpo_data::regular_file;
 use serde::{Deserialize, Serialize};
 
-use crate::{RunError, RunFolder, atomic_write};
+use crate::{RunError, RunFolder};
 
 /// A valid completion with its reward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the file cannot be written.
     pub fn write_best(&self, table: &BestTable) -> Result<(), RunError> {
-        atomic_write(&self.best_path(), &table.to_csv())
+        self.write_file(BEST, &table.to_csv())
     }
 
     /// Reads `best.csv`. Returns `None` if the file does not exist.
@@ -51,12 +51,12 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the file cannot be read or was not written by this program.
     pub fn read_best(&self) -> Result<Option<BestTable>, RunError> {
-        let path = self.best_path();
-        if !path.exists() {
+        if !self.has(BEST)? {
             return Ok(None);
         }
-        let bytes = regular_file::read_data(&path).map_err(RunError::read(&path))?;
-        BestTable::from_csv(&bytes, &path).map(Some)
+        let path = self.best_path();
+        let bytes = self.folder.open_file(BEST).and_then(regular_file::read_data_from);
+        BestTable::from_csv(&bytes.map_err(RunError::read(&path))?, &path).map(Some)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use grpo_data::{FileKind, OwnFolder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -23,15 +24,16 @@ impl ChainWriter {
     /// Opens the file to resume a run. Truncates it before the first line for which `keep` returns
     /// false. An incomplete last line is removed. The file is created if it does not exist.
     pub(crate) fn resume<T: DeserializeOwned>(
-        path: &Path,
+        folder: &OwnFolder,
+        name: &Path,
         mut keep: impl FnMut(&T) -> bool,
     ) -> Result<Self, RunError> {
         let mut is_kept = true;
-        let lines = JsonLinesWriter::resume(path, |record: &T| {
+        let lines = JsonLinesWriter::resume_in(folder, name, |record: &T| {
             is_kept = is_kept && keep(record);
             is_kept
         })?;
-        let head = read_lines(path)?.last().map_or_else(start, |(_, text)| hash_of(text));
+        let head = read_lines(folder, name)?.last().map_or_else(start, |(_, text)| hash_of(text));
         Ok(Self { lines, head })
     }
 
@@ -54,6 +56,15 @@ impl ChainWriter {
     /// Returns the SHA-256 of the last line, or zeros if there are no lines.
     pub fn head(&self) -> &str {
         &self.head
+    }
+
+    /// Checks that the file is still the one that this writer opened. See
+    /// [`JsonLinesWriter::check`].
+    ///
+    /// # Errors
+    /// Returns an error if the file was removed, replaced or changed.
+    pub fn check(&self) -> Result<(), RunError> {
+        self.lines.check()
     }
 
     /// Syncs the file to disk.
@@ -94,23 +105,37 @@ pub(crate) struct ChainLine {
 }
 
 impl ChainLine {
+    fn new(number: u64, text: &str, record: Map<String, Value>) -> Self {
+        let previous = record.get("previous").map(|hash| hash.as_str().unwrap_or("").to_owned());
+        Self { number, previous, hash: hash_of(text), record }
+    }
+
     pub(crate) fn step(&self) -> Option<u64> {
         crate::step_of_line(&self.record)
     }
 }
 
-/// Reads a hash chain without verifying it. Returns an empty list if the file does not exist.
-pub(crate) fn read_chain(path: &Path) -> Result<Vec<ChainLine>, RunError> {
-    if !path.exists() {
-        return Ok(Vec::new());
+/// Reads a hash chain without verifying it. Lines that are not JSON objects are left out, and their
+/// errors are returned too. If the file cannot be read, this is the only error. Returns nothing if
+/// the file does not exist.
+pub(crate) fn read_chain(folder: &OwnFolder, name: &Path) -> (Vec<ChainLine>, Vec<RunError>) {
+    let path = folder.path_of(name);
+    let is_there = folder.is_kind(name, FileKind::File).map_err(RunError::read(&path));
+    let read = is_there.and_then(|is_there| match is_there {
+        true => read_lines(folder, name),
+        false => Ok(Vec::new()),
+    });
+    let (mut lines, mut faults) = (Vec::new(), Vec::new());
+    match read {
+        Ok(read) => read.into_iter().for_each(|(number, text)| {
+            match serde_json::from_str::<Map<String, Value>>(&text) {
+                Ok(record) => lines.push(ChainLine::new(number, &text, record)),
+                Err(error) => faults.push(RunError::line(&path, number)(error)),
+            }
+        }),
+        Err(fault) => faults.push(fault),
     }
-    let line = |(number, text): (u64, String)| {
-        let record: Map<String, Value> =
-            serde_json::from_str(&text).map_err(RunError::line(path, number))?;
-        let previous = record.get("previous").map(|hash| hash.as_str().unwrap_or("").to_owned());
-        Ok(ChainLine { number, previous, hash: hash_of(&text), record })
-    };
-    read_lines(path)?.into_iter().map(line).collect()
+    (lines, faults)
 }
 
 /// Verifies the chain and returns the number of each line that does not match its predecessor,

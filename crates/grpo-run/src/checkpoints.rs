@@ -1,15 +1,16 @@
 //! `checkpoints/`: states from which a run can resume, with one folder per step.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::atomic::entries;
-use crate::folder::CHECKPOINTS;
+use grpo_data::{FileKind, OwnFolder};
+
+use crate::atomic::write_folder;
+use crate::folder::{CHECKPOINTS, EVENTS};
 use crate::{
-    EventProof, Existing, RunError, RunFolder, VerifiedFolder, read_json_lines, sha256_of_manifest,
-    verify, write_folder_atomically, write_manifest,
+    EventProof, Existing, RunError, RunFolder, VerifiedFolder, sha256_of_manifest, verify,
+    write_manifest,
 };
 
 /// A checkpoint that has not been verified yet.
@@ -71,32 +72,44 @@ impl RunFolder {
         fill: impl FnOnce(&Path) -> Result<(), E>,
         announce: impl FnOnce(String) -> Result<(), E>,
     ) -> Result<Checkpoint, E> {
-        let path = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
-        write_folder_atomically(&path, Existing::Replace, |folder| {
+        let name = name_of(step);
+        self.folder
+            .create_folders(CHECKPOINTS)
+            .map_err(RunError::write(&self.file(CHECKPOINTS)))?;
+        write_folder(&self.folder, &name, Existing::Replace, |folder| {
             fill(folder)?;
             write_manifest(folder)?;
             announce(sha256_of_manifest(folder)?)
         })?;
-        Ok(Checkpoint { step, path })
+        Ok(Checkpoint { step, path: self.path().join(name) })
     }
 
     /// Returns all checkpoints in step order. Other folders, e.g. temporary folders of killed runs,
     /// are skipped.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be read.
+    /// Returns an error if the folder cannot be read, or if a checkpoint is a link or a file.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, RunError> {
-        let folders = entries(&self.path().join(CHECKPOINTS))?.into_iter();
-        let mut checkpoints: Vec<Checkpoint> = folders
-            .filter_map(|(name, path)| Some(Checkpoint { step: step_of(&name)?, path }))
-            .collect();
+        let steps = self.checkpoint_names()?.into_iter().filter_map(|name| step_of(&name));
+        let checkpoint = |step| {
+            let (name, path) = (name_of(step), self.path().join(name_of(step)));
+            self.folder.is_kind(name, FileKind::Folder).map_err(RunError::read(&path))?;
+            Ok(Checkpoint { step, path })
+        };
+        let mut checkpoints = steps.map(checkpoint).collect::<Result<Vec<Checkpoint>, _>>()?;
         checkpoints.sort_unstable();
         Ok(checkpoints)
     }
 
+    fn checkpoint_names(&self) -> Result<Vec<String>, RunError> {
+        let entries = self.folder.entries(CHECKPOINTS);
+        let entries = entries.map_err(RunError::read(&self.file(CHECKPOINTS)))?;
+        Ok(entries.into_iter().map(|(name, _)| name).collect())
+    }
+
     /// Returns names that start like a checkpoint's but are invalid.
     pub(crate) fn foreign_checkpoints(&self) -> Result<Vec<String>, RunError> {
-        let names = entries(&self.path().join(CHECKPOINTS))?.into_iter().map(|(name, _)| name);
+        let names = self.checkpoint_names()?.into_iter();
         Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
     }
 
@@ -120,7 +133,7 @@ impl RunFolder {
         checkpoints
             .iter()
             .filter(|checkpoint| !kept.contains(&checkpoint.step))
-            .try_for_each(remove)
+            .try_for_each(|checkpoint| remove(&self.folder, checkpoint.step))
     }
 
     /// Returns the steps whose checkpoints [`Self::keep_checkpoints`] would keep. `new` is the step
@@ -148,7 +161,10 @@ impl RunFolder {
     /// Returns an error if a checkpoint cannot be deleted.
     pub fn remove_checkpoints_after(&self, step: u64) -> Result<(), RunError> {
         let checkpoints = self.checkpoints()?;
-        checkpoints.iter().filter(|checkpoint| checkpoint.step > step).try_for_each(remove)
+        checkpoints
+            .iter()
+            .filter(|checkpoint| checkpoint.step > step)
+            .try_for_each(|checkpoint| remove(&self.folder, checkpoint.step))
     }
 
     /// Cleans up after a killed run. Complete checkpoints under temporary names are renamed if an
@@ -159,32 +175,36 @@ impl RunFolder {
     /// Returns an error if the folder, `run.json` or `events.jsonl` cannot be read, or if a
     /// checkpoint cannot be renamed or deleted.
     pub fn recover_checkpoints(&self) -> Result<(), RunError> {
-        let leftovers = entries(&self.path().join(CHECKPOINTS))?
+        let leftovers = self
+            .checkpoint_names()?
             .into_iter()
-            .filter_map(|(name, path)| Some((step_of_leftover(&name)?, path)));
+            .filter_map(|name| Some((step_of_leftover(&name)?, Path::new(CHECKPOINTS).join(name))));
         let leftovers: Vec<(u64, PathBuf)> = leftovers.collect();
         if leftovers.is_empty() {
             return Ok(());
         }
         // Events written by older versions contain no hashes.
-        let announced = match self.read_info()?.chained && self.events_path().exists() {
-            true => Some(read_json_lines::<EventProof>(&self.events_path())?),
+        let announced = match self.read_info()?.chained && self.has(EVENTS)? {
+            true => Some(self.lines_of::<EventProof>(EVENTS)?),
             false => None,
         };
         let is_announced = |manifest: &String| match &announced {
             Some(events) => events.iter().any(|event| event.manifest.as_ref() == Some(manifest)),
             None => true,
         };
-        for (step, path) in leftovers {
-            let place = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
+        for (step, leftover) in leftovers {
+            let (path, name) = (self.path().join(&leftover), name_of(step));
+            let kind = |name: &Path| self.folder.kind(name).map_err(RunError::read(&path));
             let is_whole = || {
                 verify(&path).is_ok() && sha256_of_manifest(&path).is_ok_and(|it| is_announced(&it))
             };
-            if !place.exists() && is_whole() {
-                fs::rename(&path, &place).map_err(RunError::write(&place))?;
+            let is_folder = kind(&leftover)? == Some(FileKind::Folder);
+            let recovered = if is_folder && kind(&name)?.is_none() && is_whole() {
+                self.folder.rename(&leftover, &name)
             } else {
-                fs::remove_dir_all(&path).map_err(RunError::write(&path))?;
-            }
+                self.folder.remove_all(&leftover)
+            };
+            recovered.map_err(RunError::write(&path))?;
         }
         Ok(())
     }
@@ -205,20 +225,27 @@ fn step_of_leftover(name: &str) -> Option<u64> {
     step_of(name)
 }
 
+/// Returns the name of a checkpoint in its run.
+fn name_of(step: u64) -> PathBuf {
+    Path::new(CHECKPOINTS).join(format!("{STEP}{step}"))
+}
+
 /// Deletes a checkpoint. The folder is renamed first, so that a crash never leaves an incomplete
 /// checkpoint under a valid name.
-fn remove(checkpoint: &Checkpoint) -> Result<(), RunError> {
-    let Checkpoint { path, step } = checkpoint;
-    let names = (0u32..).map(|number| path.with_file_name(format!(".{STEP}{step}.tmp-{number}")));
-    let hidden = names.into_iter().find(|hidden| !hidden.exists()).expect("some number is free");
-    fs::rename(path, &hidden).map_err(RunError::write(path))?;
+fn remove(run: &OwnFolder, step: u64) -> Result<(), RunError> {
+    let name = name_of(step);
+    let path = run.path_of(&name);
+    let names = (0u32..).map(|number| name.with_file_name(format!(".{STEP}{step}.tmp-{number}")));
+    let hidden = names.into_iter().find(|hidden| !matches!(run.kind(hidden), Ok(Some(_))));
+    let hidden = hidden.expect("some number is free");
+    run.rename(&name, &hidden).map_err(RunError::write(&path))?;
     // Without a manifest, the folder cannot be mistaken for a complete checkpoint. The manifest of
     // a damaged checkpoint may already be missing.
-    match fs::remove_file(hidden.join("manifest.json")) {
+    match run.remove_file(hidden.join("manifest.json")) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(RunError::write(path)(error));
+            return Err(RunError::write(&path)(error));
         }
         _ => {}
     }
-    fs::remove_dir_all(&hidden).map_err(RunError::write(path))
+    run.remove_all(&hidden).map_err(RunError::write(&path))
 }

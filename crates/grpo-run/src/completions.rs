@@ -7,16 +7,15 @@ mod table;
 pub use record::{CompletionRecord, RecordedOutcome};
 pub(crate) use table::{Values, write_rows, writer};
 
-use crate::atomic::entries;
+use crate::atomic::write_file;
 use crate::folder::COMPLETIONS;
-use crate::{RunError, RunFolder, atomic_write};
-use std::fs;
-use std::path::PathBuf;
+use crate::{RunError, RunFolder};
+use std::path::{Path, PathBuf};
 
 impl RunFolder {
     /// Returns the path of the completions file for a step.
     pub fn completions_path(&self, step: u64) -> PathBuf {
-        self.completions_folder().join(format!("{STEP}{step}{ENDING}"))
+        self.path().join(name_of(step))
     }
 
     /// Writes the completions of a step atomically and replaces an existing file. `parts` lists all
@@ -50,7 +49,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the file cannot be written. An existing file is then unchanged.
     pub fn write_completions_file(&self, step: u64, file: &[u8]) -> Result<(), RunError> {
-        atomic_write(&self.completions_path(step), file)
+        write_file(&self.folder, &name_of(step), file)
     }
 
     /// Returns all steps with recorded completions in ascending order. Other files are skipped.
@@ -58,15 +57,15 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the folder cannot be read.
     pub fn completion_steps(&self) -> Result<Vec<u64>, RunError> {
-        let entries = entries(&self.completions_folder())?;
-        let mut steps: Vec<u64> = entries.iter().filter_map(|(name, _)| step_of(name)).collect();
+        let names = self.completion_names()?;
+        let mut steps: Vec<u64> = names.iter().filter_map(|name| step_of(name)).collect();
         steps.sort_unstable();
         Ok(steps)
     }
 
     /// Returns names that start like a completions file's but are invalid.
     pub(crate) fn foreign_completions(&self) -> Result<Vec<String>, RunError> {
-        let names = entries(&self.completions_folder())?.into_iter().map(|(name, _)| name);
+        let names = self.completion_names()?.into_iter();
         Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
     }
 
@@ -75,7 +74,9 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the file cannot be read or is damaged.
     pub fn completions_of(&self, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
-        read::records(&self.completions_path(step), step)
+        let path = self.completions_path(step);
+        let file = self.folder.open_file(name_of(step)).map_err(RunError::read(&path))?;
+        read::records(&path, file, step)
     }
 
     /// Deletes the completions of `first_step` and all later steps when a run is resumed from an
@@ -85,19 +86,26 @@ impl RunFolder {
     /// Returns an error if a file cannot be deleted.
     pub fn remove_completions_from(&self, first_step: u64) -> Result<(), RunError> {
         for step in self.completion_steps()?.into_iter().filter(|&step| step >= first_step) {
-            let path = self.completions_path(step);
-            fs::remove_file(&path).map_err(RunError::write(&path))?;
+            let removed = self.folder.remove_file(name_of(step));
+            removed.map_err(RunError::write(&self.completions_path(step)))?;
         }
         Ok(())
     }
 
-    fn completions_folder(&self) -> PathBuf {
-        self.path().join(COMPLETIONS)
+    fn completion_names(&self) -> Result<Vec<String>, RunError> {
+        let entries = self.folder.entries(COMPLETIONS);
+        let entries = entries.map_err(RunError::read(&self.file(COMPLETIONS)))?;
+        Ok(entries.into_iter().map(|(name, _)| name).collect())
     }
 }
 
 const STEP: &str = "step-";
 const ENDING: &str = ".parquet";
+
+/// Returns the name of a completions file in its run.
+pub(crate) fn name_of(step: u64) -> PathBuf {
+    Path::new(COMPLETIONS).join(format!("{STEP}{step}{ENDING}"))
+}
 
 /// Parses the name of a completions file.
 fn step_of(name: &str) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! Error type for run folders.
 
+use grpo_data::{ForeignFile, dangling_link};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -48,11 +49,49 @@ pub enum RunError {
         /// Path of the folder.
         path: PathBuf,
     },
+    /// A run folder cannot have this path.
+    #[error("`{name}` cannot be a run folder: {reason}; use a path such as runs/first")]
+    BadName {
+        /// The path, shortened.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The path does not end with a file or folder name.
     #[error("`{path}` does not end in a file or folder name; use a path that does")]
     NoName {
         /// The invalid path.
         path: PathBuf,
+    },
+    /// Something in a run or output folder is not the file or folder that the program uses.
+    #[error(transparent)]
+    Foreign(ForeignFile),
+    /// A file that the run appends to was removed, replaced or changed.
+    #[error(
+        "`{path}` is no longer the file that this run writes: it was removed, replaced or changed by something else; restore it from a copy, then resume the run"
+    )]
+    NotOurs {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// A file of a run is too large to be read.
+    #[error(
+        "`{path}` is larger than {} GiB, the limit for files of a run; restore it from a copy",
+        .limit >> 30
+    )]
+    TooLarge {
+        /// Path of the file.
+        path: PathBuf,
+        /// Largest size in bytes.
+        limit: u64,
+    },
+    /// A link on the way to a file or folder leads nowhere.
+    #[error("cannot use `{path}`: {link}; create what it leads to, or remove the link")]
+    Dangling {
+        /// Path of the file or folder.
+        path: PathBuf,
+        /// Description of the link.
+        link: String,
     },
     /// A file or folder could not be written, synced or renamed.
     #[error("cannot write `{path}`: {source}; free some space or choose a writable folder")]
@@ -138,12 +177,32 @@ impl RunError {
 
     /// For use with `map_err` when writing `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Write { path: path.to_owned(), source }
+        move |source| match ForeignFile::of(&source) {
+            Some(foreign) => Self::Foreign(foreign.clone()),
+            None => Self::dangling(path, &source)
+                .unwrap_or_else(|| Self::Write { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Names the link that leads nowhere, if this is why `path` cannot be used.
+    pub(crate) fn dangling(path: &Path, source: &io::Error) -> Option<Self> {
+        use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound};
+        match source.kind() {
+            AlreadyExists | NotADirectory | NotFound => {
+                let link = dangling_link(path)?;
+                Some(Self::Dangling { path: path.to_owned(), link })
+            }
+            _ => None,
+        }
     }
 
     /// For use with `map_err` when reading `path`.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Read { path: path.to_owned(), source }
+        move |source| match ForeignFile::of(&source) {
+            Some(foreign) => Self::Foreign(foreign.clone()),
+            None => Self::dangling(path, &source)
+                .unwrap_or_else(|| Self::Read { path: path.to_owned(), source }),
+        }
     }
 }
 
@@ -160,8 +219,7 @@ mod tests {
         let said = "line 2 of `ledger.jsonl` is damaged: ";
         assert!(of_line("").starts_with(&format!("{said}it is empty; remove the line")));
         let negative = of_line("{\"version\":-1}");
-        let expected =
-            "invalid value: integer `-1`, expected a whole number, 0 or more at column 13";
+        let expected = "found -1; expected a whole number, 0 or more at column 13";
         assert!(negative.starts_with(&format!("{said}{expected};")), "{negative}");
         assert!(
             of_line("{\"version\"")

@@ -1,13 +1,15 @@
 //! Roll-backs. The undone steps are kept in `rolled-back/`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use grpo_data::FileKind;
 use serde_json::{Map, Value};
 
-use crate::atomic::entries;
-use crate::folder::COMPLETIONS;
-use crate::{RunError, RunFolder, atomic_write, read_json_lines, write_manifest};
+use crate::atomic::write_file;
+use crate::completions::name_of;
+use crate::folder::{COMPLETIONS, LEDGER, METRICS};
+use crate::json_lines::records;
+use crate::{RunError, RunFolder, write_manifest};
 
 /// Folder with the undone steps.
 pub(crate) const ROLLED_BACK: &str = "rolled-back";
@@ -22,22 +24,22 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if a file cannot be read or written.
     pub fn set_aside(&self, step: u64, number: u32) -> Result<PathBuf, RunError> {
-        let aside = self.rolled_back_path(number);
-        let completions = aside.join(COMPLETIONS);
-        fs::create_dir_all(&completions).map_err(RunError::write(&aside))?;
-        for path in [self.metrics_path(), self.ledger_path()] {
-            if path.exists() {
-                let name = path.file_name().expect("the path ends in a file name");
-                atomic_write(&aside.join(name), lines_after(&path, step)?.as_bytes())?;
+        let name = aside(number);
+        let path = self.path().join(&name);
+        let created = self.folder.create_folders(name.join(COMPLETIONS));
+        created.map_err(RunError::write(&path))?;
+        for file in [METRICS, LEDGER] {
+            if self.has(file)? {
+                let lines = lines_after(self.lines_of(file)?, step);
+                write_file(&self.folder, &name.join(file), lines.as_bytes())?;
             }
         }
         for undone in self.completion_steps()?.into_iter().filter(|&undone| undone > step) {
-            let path = self.completions_path(undone);
-            let name = path.file_name().expect("the path ends in a file name");
-            fs::rename(&path, completions.join(name)).map_err(RunError::write(&path))?;
+            let moved = self.folder.rename(name_of(undone), name.join(name_of(undone)));
+            moved.map_err(RunError::write(&self.completions_path(undone)))?;
         }
-        write_manifest(&aside)?;
-        Ok(aside)
+        write_manifest(&path)?;
+        Ok(path)
     }
 }
 
@@ -48,24 +50,32 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if a file cannot be moved or removed.
     pub fn restore_aside(&self, roll_backs: u32) -> Result<(), RunError> {
-        for (name, aside) in entries(&self.path().join(ROLLED_BACK))? {
+        let folder = &self.folder;
+        let entries =
+            |name: &Path| folder.entries(name).map_err(RunError::read(&self.folder.path_of(name)));
+        for (name, _) in entries(ROLLED_BACK.as_ref())? {
             if !name.parse().is_ok_and(|number: u32| number > roll_backs) {
                 continue;
             }
-            for (name, path) in entries(&aside.join(COMPLETIONS))? {
-                let target = self.path().join(COMPLETIONS).join(name);
-                if !target.exists() {
-                    fs::rename(&path, &target).map_err(RunError::write(&target))?;
+            let aside = Path::new(ROLLED_BACK).join(name);
+            let moved = aside.join(COMPLETIONS);
+            for (name, kind) in entries(&moved)? {
+                let target = Path::new(COMPLETIONS).join(&name);
+                let path = folder.path_of(&target);
+                let is_free = folder.kind(&target).map_err(RunError::read(&path))?.is_none();
+                if is_free && kind == FileKind::File {
+                    let back = folder.rename(moved.join(name), &target);
+                    back.map_err(RunError::write(&path))?;
                 }
             }
-            fs::remove_dir_all(&aside).map_err(RunError::write(&aside))?;
+            folder.remove_all(&aside).map_err(RunError::write(&folder.path_of(&aside)))?;
         }
         Ok(())
     }
 
     /// Returns the folder with the steps undone by roll-back `number`, starting at 1.
     pub(crate) fn rolled_back_path(&self, number: u32) -> PathBuf {
-        self.path().join(ROLLED_BACK).join(number.to_string())
+        self.path().join(aside(number))
     }
 
     /// Returns the `metrics.jsonl` lines undone by roll-back `number`, starting at 1. Returns an
@@ -74,19 +84,24 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the lines cannot be read.
     pub fn undone(&self, number: u32) -> Result<Vec<Map<String, Value>>, RunError> {
-        let path = self.rolled_back_path(number).join("metrics.jsonl");
-        if path.exists() { read_json_lines(&path) } else { Ok(Vec::new()) }
+        let name = aside(number).join(METRICS);
+        let kind = self.folder.kind(&name).map_err(RunError::read(&self.path().join(&name)))?;
+        if kind.is_some() { records(&self.folder, &name) } else { Ok(Vec::new()) }
     }
 }
 
+/// Returns the name of the folder of roll-back `number` in its run.
+fn aside(number: u32) -> PathBuf {
+    Path::new(ROLLED_BACK).join(number.to_string())
+}
+
 /// Returns the lines that belong to steps after `step`.
-fn lines_after(path: &Path, step: u64) -> Result<String, RunError> {
-    let lines: Vec<Map<String, Value>> = read_json_lines(path)?;
+fn lines_after(lines: Vec<Map<String, Value>>, step: u64) -> String {
     let is_after = |line: &&Map<String, Value>| {
         line.get("step").and_then(Value::as_u64).is_some_and(|of| of > step)
     };
     let text = |line: &Map<String, Value>| {
         serde_json::to_string(line).expect("parsed JSON serializes to JSON") + "\n"
     };
-    Ok(lines.iter().filter(is_after).map(text).collect())
+    lines.iter().filter(is_after).map(text).collect()
 }

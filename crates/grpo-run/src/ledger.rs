@@ -48,11 +48,16 @@ impl RecordedHashes {
     /// Hashes a `metrics.jsonl` line. Metrics for which `is_machine` returns true are excluded,
     /// because they differ when a run is repeated. Returns `None` if the text is not a JSON object.
     pub fn of_metrics(text: &str, is_machine: fn(&str) -> bool) -> Option<String> {
-        let mut line: Map<String, Value> = serde_json::from_str(text).ok()?;
+        Some(Self::of_metrics_line(serde_json::from_str(text).ok()?, is_machine))
+    }
+
+    /// Hashes a parsed `metrics.jsonl` line. See [`Self::of_metrics`].
+    pub(crate) fn of_metrics_line(
+        mut line: Map<String, Value>,
+        is_machine: fn(&str) -> bool,
+    ) -> String {
         line.retain(|name, _| !is_machine(name));
-        Some(sha256(
-            serde_json::to_string(&line).expect("parsed JSON serializes to JSON").as_bytes(),
-        ))
+        sha256(serde_json::to_string(&line).expect("parsed JSON serializes to JSON").as_bytes())
     }
 
     /// Hashes a completions file.

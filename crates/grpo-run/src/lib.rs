@@ -10,6 +10,7 @@
 //!   events.out.tfevents.…  metrics for TensorBoard (TensorBoard)
 //!   completions/
 //!     step-N.parquet       completions, rewards and token statistics (CompletionRecord)
+//!   evaluation-before.jsonl  completions of the evaluation before training (RunFolder::write_evaluation_before)
 //!   comparison.json        evaluations before and after training (Comparison)
 //!   checkpoints/step-N/    model or adapter, and a manifest.json with file hashes (Checkpoint)
 //!     trainer/             remaining state of the run
@@ -30,20 +31,24 @@ mod comparison;
 mod completions;
 mod devices;
 mod error;
+mod evaluation_before;
 mod events;
 mod folder;
+mod folder_files;
 mod going_back;
 mod info;
 mod json_lines;
 mod ledger;
 mod logprobs;
 mod manifest;
+mod new_run;
+mod run_name;
 mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use audit::{
     Evidence, Finding, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate, StoredWeights,
-    Verdict, Violation, audit, audit_records, thousands,
+    Verdict, Violation, audit, audit_records, thousands, unreadable,
 };
 pub use best_samples::{BestSample, BestTable, column_of_part};
 pub use chain::ChainWriter;

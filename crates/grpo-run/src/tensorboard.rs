@@ -4,10 +4,11 @@
 //! length, a protocol buffer and its CRC. The file is derived from `run.json` and `metrics.jsonl`,
 //! so it can be rebuilt at any time.
 
-use crate::{RunError, RunFolder, atomic_write};
+use crate::folder::TENSORBOARD as BEGINNING;
+use crate::{RunError, RunFolder};
 use prost::Message;
 use serde_json::{Map, Value};
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,8 @@ impl TensorBoard {
         let start = chrono::DateTime::parse_from_rfc3339(&started)
             .map_err(|_| RunError::BadStart { path: folder.info_path(), started })?
             .timestamp();
-        let path = folder.path().join(format!("{BEGINNING}{start:010}{ENDING}"));
+        let name = format!("{BEGINNING}{start:010}{ENDING}");
+        let path = folder.file(&name);
         let mut wall_time = start as f64;
         let version =
             Event { wall_time, file_version: Some(VERSION.to_owned()), ..Event::default() };
@@ -42,9 +44,9 @@ impl TensorBoard {
             wall_time += step_time(line);
             bytes.extend(record(&event(line, wall_time)));
         }
-        atomic_write(&path, &bytes)?;
-        remove_others(&path)?;
-        let file = OpenOptions::new().append(true).open(&path).map_err(RunError::write(&path))?;
+        folder.write_file(&name, &bytes)?;
+        remove_others(folder, &name)?;
+        let file = folder.folder.open_to_append(&name).map_err(RunError::write(&path))?;
         Ok(Self { path, file, wall_time })
     }
 
@@ -64,20 +66,16 @@ impl TensorBoard {
     }
 }
 
-// TensorBoard searches for `tfevents` in file names and orders files by the time in the name.
-const BEGINNING: &str = "events.out.tfevents.";
 const ENDING: &str = ".grpo";
 const VERSION: &str = "brain.Event:2";
 
 /// Deletes our event files with a different start time, because TensorBoard would display them too.
-fn remove_others(path: &Path) -> Result<(), RunError> {
-    let folder = crate::atomic::parent(path);
-    for entry in fs::read_dir(folder).map_err(RunError::read(folder))? {
-        let other = entry.map_err(RunError::read(folder))?.path();
-        let name = other.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with(BEGINNING) && name.ends_with(ENDING) && other != path {
-            fs::remove_file(&other).map_err(RunError::write(&other))?;
-        }
+fn remove_others(folder: &RunFolder, name: &str) -> Result<(), RunError> {
+    let names = folder.folder.entries("").map_err(RunError::read(folder.path()))?;
+    let is_other =
+        |other: &str| other.starts_with(BEGINNING) && other.ends_with(ENDING) && other != name;
+    for (other, _) in names.iter().filter(|(other, _)| is_other(other)) {
+        folder.folder.remove_file(other).map_err(RunError::write(&folder.file(other)))?;
     }
     Ok(())
 }

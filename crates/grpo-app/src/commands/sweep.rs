@@ -4,11 +4,11 @@
 
 mod variants;
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use grpo_data::regular_file;
+use grpo_data::{FileKind, OwnFolder, regular_file};
 use grpo_report::command_of;
 use grpo_run::atomic_write;
 use serde::Serialize;
@@ -209,10 +209,13 @@ pub(crate) fn run(
         std::fs::write(&pipeline.pipeline, text).context("cannot write a temporary file")?;
         return pipeline::run(&pipeline, commands);
     }
-    let samples = folder.join(SAMPLES);
-    std::fs::create_dir_all(&samples)
-        .with_context(|| format!("cannot create {}", samples.display()))?;
-    remove_changed(found.as_deref().unwrap_or_default(), &text)?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    let own =
+        OwnFolder::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
+    refuse_links(&own)?;
+    own.create_folders(SAMPLES)?;
+    remove_changed(&own, found.as_deref().unwrap_or_default(), &text)?;
     atomic_write(&pipeline.pipeline, text.as_bytes())?;
     pipeline::run(&pipeline, commands)?;
     if !arguments.train_only {
@@ -242,19 +245,44 @@ fn is_part(found: Option<&str>, of: &str) -> bool {
     found.peek().is_some() && found.all(|stage| all.contains(&stage))
 }
 
-/// Removes the samples of stages that have changed, so that they are drawn again.
-fn remove_changed(found: &str, of: &str) -> anyhow::Result<()> {
-    let all = stages(of);
-    for stage in stages(found).iter().filter(|stage| !is_training(stage) && !all.contains(stage)) {
-        for path in stage.get("outputs").and_then(toml::Value::as_array).into_iter().flatten() {
-            let Some(path) = path.as_str().map(Path::new).filter(|path| path.is_file()) else {
-                continue;
-            };
-            std::fs::remove_file(path)
-                .with_context(|| format!("cannot remove {}", path.display()))?;
+/// Returns an error if a folder of runs or samples is a link, through which they would be written
+/// elsewhere.
+fn refuse_links(folder: &OwnFolder) -> anyhow::Result<()> {
+    for (name, kind) in folder.entries("")? {
+        match kind {
+            FileKind::Folder => {
+                for (below, kind) in folder.entries(&name)? {
+                    if kind == FileKind::Link {
+                        folder.is_kind(Path::new(&name).join(below), FileKind::Folder)?;
+                    }
+                }
+            }
+            FileKind::Link => drop(folder.is_kind(&name, FileKind::Folder)?),
+            FileKind::File | FileKind::Special => {}
         }
     }
     Ok(())
+}
+
+/// Removes the samples of stages that have changed, so that they are drawn again. Files outside of
+/// the folder are kept: the earlier pipeline may come from somebody else.
+fn remove_changed(folder: &OwnFolder, found: &str, of: &str) -> anyhow::Result<()> {
+    let all = stages(of);
+    for stage in stages(found).iter().filter(|stage| !is_training(stage) && !all.contains(stage)) {
+        for path in stage.get("outputs").and_then(toml::Value::as_array).into_iter().flatten() {
+            let name =
+                path.as_str().and_then(|path| Path::new(path).strip_prefix(folder.path()).ok());
+            let Some(name) = name.filter(|name| name.components().all(is_normal)) else { continue };
+            if folder.kind(name)? == Some(FileKind::File) {
+                folder.remove_file(name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_normal(component: Component<'_>) -> bool {
+    matches!(component, Component::Normal(_))
 }
 
 /// Returns the stages of a sweep: all runs, then all samples, then the comparison.

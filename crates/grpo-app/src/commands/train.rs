@@ -3,6 +3,7 @@
 
 mod finished;
 mod follower;
+mod next_steps;
 mod observer;
 
 use std::sync::Arc;
@@ -15,11 +16,12 @@ use serde_json::Value;
 use crate::args::TrainArguments;
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
-use crate::interrupt::{Deferred, Interrupted};
+use crate::interrupt::{Deferred, Interrupted, leaves_behind};
 use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
 use crate::ranks::{self, Restored};
 use crate::run_log::{Line, observer_error};
+use crate::run_reward::resume_command;
 use crate::session::{Resume, Session};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -27,10 +29,11 @@ use crate::train_file::TrainFile;
 pub(crate) use observer::Show;
 
 use finished::Finished;
+use next_steps::next_steps;
 use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    let TrainArguments { run, verify, rollout_url, rank_time_limit, .. } = arguments;
+    let TrainArguments { run, verify, rollout_url, run_reward, rank_time_limit, .. } = arguments;
     // Clap ignores `requires` if the required argument conflicts with a present one.
     anyhow::ensure!(
         !verify || run.resume.is_some(),
@@ -39,6 +42,10 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
     anyhow::ensure!(
         rollout_url.is_empty() || run.resume.is_some(),
         "--rollout-url requires --resume RUN; for a new run, use --set rollout.url=URL"
+    );
+    anyhow::ensure!(
+        !run_reward || run.resume.is_some(),
+        "--run-reward requires --resume RUN; a new run always runs the reward of its configuration"
     );
     let ranks = ranks::connect(*rank_time_limit)?;
     let trained = train_on(&ranks, arguments, tasks);
@@ -54,7 +61,7 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
 }
 
 fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    let &TrainArguments { ref run, verify, ref rollout_url, plain, .. } = arguments;
+    let &TrainArguments { ref run, verify, ref rollout_url, run_reward, plain, .. } = arguments;
     anyhow::ensure!(
         !verify || ranks.is_alone(),
         "--verify runs in one process; start it without mpirun (results do not depend on the number of processes)"
@@ -63,13 +70,25 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         let configuration = run.configuration()?;
         let loaded = TrainFile::read(configuration, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
+        let of_data = loaded.value.data.as_ref();
+        let thinking = of_data.map(|data| data.check_thinking(&loaded.value.model)).transpose()?;
         let folder = run.run.as_ref().unwrap_or(&loaded.value.run);
-        say_checked(configuration, folder, run.force, loaded.value.inputs());
+        say_checked(configuration, folder, run.force, loaded.value.inputs())?;
+        for note in thinking.flatten() {
+            say(format_args!("note         {note}"));
+        }
         for problem in loaded.value.missing_reward_files() {
             say(format_args!("note         {problem}"));
         }
+        if let Some(incomplete) = loaded.value.schedule.incomplete_warmup(loaded.value.train.steps)
+        {
+            say(format_args!("note         {incomplete}"));
+        }
         for setting in loaded.value.grpo().unusual_settings()? {
             say(format_args!("note         unusual: {setting}"));
+        }
+        if let Some(note) = loaded.value.learning_rate_note() {
+            say(format_args!("note         {note}"));
         }
         return Ok(());
     }
@@ -92,13 +111,13 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&flag))?;
     }
     if !ranks.is_first() {
-        return follower::follow(run, tasks, flag, ranks);
+        return follower::follow(arguments, tasks, flag, ranks);
     }
     let stop = Arc::clone(&flag);
     let mut session = match &run.resume {
         Some(earlier) => {
             let is_finished = finished.is_some();
-            let resume = Resume { run: earlier, verify, is_finished, rollout_url };
+            let resume = Resume { run: earlier, verify, is_finished, rollout_url, run_reward };
             let session = Session::resume(&resume, *tasks, flag, ranks)?;
             if let Some(finished) = finished {
                 finished.say(earlier);
@@ -231,11 +250,18 @@ fn finish(
     let idle = idle_steps(folder)?;
     if 2 * idle > steps as usize {
         say(format_args!(
-            "in {idle} of {steps} steps, rewards were equal within every group, so nothing was learned"
+            "in {idle} of {steps} steps, rewards were equal within every group or missing, so nothing was learned"
         ));
     }
-    drop(deferred);
     let count = training.evaluated_count();
+    let resume = resume_command("train", folder.path(), file);
+    leaves_behind(match count {
+        0 => format!("after the last step; the run is saved in {}", folder.path().display()),
+        _ => format!(
+            "in the evaluation after training; everything else is saved, and `grpo {resume}` does the rest"
+        ),
+    });
+    drop(deferred);
     let phase = (count > 0).then(|| {
         say(format_args!("evaluating   {count} completions after training"));
         Phase::begin(format!("sampling and scoring {count} completions"))
@@ -246,7 +272,9 @@ fn finish(
         evaluated => evaluated?,
     };
     drop(phase);
+    observer.check_files()?;
     conclude(session, after.as_ref())?;
+    leaves_behind(format!("after the end; the run is saved in {}", folder.path().display()));
     if let Some(EventKind::Best { best_step, reward, checkpoint }) = best {
         let place = checkpoint.map(|place| format!(": {}", folder.path().join(place).display()));
         let place = place.unwrap_or_default();
@@ -283,25 +311,6 @@ fn conclude(session: &Session, after: Option<&Evaluated>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Suggests three commands to run after training.
-fn next_steps(session: &Session) {
-    let Session { folder, kind, file, training, .. } = session;
-    let run = folder.path().display();
-    // An adapter can only be used with its base model.
-    let model = match *kind {
-        "adapter" => format!("--model {} --adapter {run}/adapter", file.model.display()),
-        kind => format!("--model {run}/{kind}"),
-    };
-    let every = file.save.completions_every;
-    let step = (every > 0).then(|| training.steps() / every * every).filter(|step| *step > 0);
-    say(format_args!("next         grpo sample {model}"));
-    say(format_args!("             grpo report {run}"));
-    match step {
-        Some(step) => say(format_args!("             grpo explain {run} --step {step}")),
-        None => say(format_args!("             grpo audit {run}")),
-    }
-}
-
 /// Returns the event that records the run's best evaluation and its checkpoint.
 fn best_evaluation(session: &Session) -> anyhow::Result<Option<EventKind>> {
     let Some((step, reward)) = session.training.best_evaluation() else {
@@ -316,7 +325,7 @@ fn best_evaluation(session: &Session) -> anyhow::Result<Option<EventKind>> {
     Ok(Some(EventKind::Best { best_step, reward, checkpoint: place }))
 }
 
-/// Returns the number of steps in which the rewards within every group were equal.
+/// Returns the number of steps in which the rewards within every group were equal or missing.
 fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
     let is_idle =
         |line: &Line| line.get("frac_reward_zero_std").and_then(Value::as_f64) == Some(1.0);

@@ -1,8 +1,13 @@
 //! The incomplete output files and the temporary folders of this process.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use grpo_data::{FileKind, Locked, OwnFolder};
 
 static INCOMPLETE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
@@ -16,6 +21,49 @@ pub(crate) fn begin(path: PathBuf) -> PathBuf {
     path
 }
 
+/// Creates a uniquely named temporary file in the same folder as `path`.
+pub(super) fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    clear_leftovers(folder.unwrap_or(Path::new(".")), name);
+    loop {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
+        match File::create_new(&temporary) {
+            // Left behind by a killed process.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            // Another process may take it for a leftover until it is locked. Without locks, none does.
+            Ok(file) if file.try_lock().is_ok() && !temporary.exists() => {}
+            Ok(file) => return Ok((begin(temporary), file)),
+        }
+    }
+}
+
+/// Removes the temporary files of the output file `name` in `folder` whose processes have exited. A
+/// process locks its temporary files.
+fn clear_leftovers(folder: &Path, name: &str) {
+    // Leftovers that cannot be found or removed do not stand in the way.
+    let Ok(folder) = OwnFolder::open(folder) else { return };
+    for (leftover, kind) in folder.entries("").unwrap_or_default() {
+        if kind == FileKind::File
+            && is_temporary(&leftover, name)
+            && let Ok(Locked::Held(_lock)) = folder.lock(&leftover, FileKind::File)
+        {
+            let _gone = folder.remove_file(&leftover);
+        }
+    }
+}
+
+/// Returns whether a name is `.NAME.PROCESS-NUMBER`.
+fn is_temporary(leftover: &str, name: &str) -> bool {
+    let numbers = leftover
+        .strip_prefix('.')
+        .and_then(|rest| rest.strip_prefix(name)?.strip_prefix('.')?.split_once('-'));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
+}
+
 /// Removes a file, unless it has been renamed.
 pub(super) fn end(path: &Path) {
     let _gone = std::fs::remove_file(path);
@@ -27,5 +75,29 @@ pub(crate) fn remove_incomplete() {
     for path in incomplete().iter() {
         let removed = std::fs::remove_file(path);
         let _gone = removed.or_else(|_| std::fs::remove_dir_all(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_killed_processes_are_removed_and_those_in_use_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (used, file) = temporary(&at("a.csv"), "a.csv").unwrap();
+        for name in [".a.csv.12-0", ".a.csv.x-0", ".b.csv.12-0", "a.csv"] {
+            std::fs::write(at(name), "left").unwrap();
+        }
+        let (other, _file) = temporary(&at("a.csv"), "a.csv").unwrap();
+        assert!(used.exists() && other.exists() && used != other);
+        assert!(!at(".a.csv.12-0").exists());
+        for name in [".a.csv.x-0", ".b.csv.12-0", "a.csv"] {
+            assert!(at(name).exists(), "{name}");
+        }
+        drop(file);
+        clear_leftovers(folder.path(), "a.csv");
+        assert!(!used.exists());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_run::{Existing, RunFolder, VerifiedFolder, write_folder_atomically, write_manifest};
+use grpo_run::{RunFolder, VerifiedFolder, write_manifest};
 use grpo_train::{Objective, Validation};
 
 /// Reads and writes the model that a supervised command trains.
@@ -43,12 +43,14 @@ pub trait ModelFiles<O: Objective> {
     }
 }
 
-/// Writes a model folder with a manifest and replaces an existing one.
-pub fn save_folder(
-    target: &Path,
+/// Writes a model folder with a manifest to the subfolder `name` of a run and replaces an existing
+/// one.
+pub(super) fn save_folder(
+    run: &RunFolder,
+    name: &str,
     write: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    write_folder_atomically(target, Existing::Replace, |folder| {
+    run.write_subfolder(name, |folder| {
         write(folder)?;
         anyhow::Ok(write_manifest(folder)?)
     })

@@ -113,9 +113,8 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         self.files.validated(&validation.measures)?;
         let mut saved = "";
         if let (true, Some(folder)) = (validation.best, self.files.folder()) {
-            save_folder(&self.log.folder.path().join(folder), |folder| {
-                self.files.write(folder, model)
-            })?;
+            let write = |folder: &Path| self.files.write(folder, model);
+            save_folder(&self.log.folder, folder, write)?;
             saved = ", saved";
         }
         let words = self.files.words(&validation.measures);

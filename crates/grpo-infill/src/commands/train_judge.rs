@@ -23,7 +23,7 @@ use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
 use grpo_app::phase::Phase;
-use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
+use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// The `grpo train-judge` configuration file.
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let settings = file.settings(&origin)?;
     if arguments.check {
         let inputs = [("infiller", &file.infiller), ("data", &file.data.file)];
-        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
+        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs)?;
         return Ok(());
     }
     let device = device::device()?.autodiff();
@@ -143,8 +143,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let passed = gate.passes(&validation);
     let report = JudgeReport { passed, gate, validation, texts, train_step };
     files.report = Some(report);
-    let target = run.target("model");
-    save_folder(&target, |folder| files.write(folder, &judge))?;
+    let target = run.save("model", |folder| files.write(folder, &judge))?;
     verdict(&report, &target)
 }
 

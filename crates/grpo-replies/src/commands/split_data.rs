@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::split_files::{
     DRAWING, FILES, PHASE1, PHASE2, STATISTICS, TEST, clear_leftovers, complete, name_all,
+    refuse_foreign,
 };
 use crate::{
     MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine,
@@ -12,6 +13,7 @@ use crate::{
 };
 use anyhow::Context;
 use clap::Args;
+use grpo_data::OwnFolder;
 use grpo_data::statistics::TestResult;
 use grpo_report::{Scores, distributions};
 use grpo_run::{DataFile, lock_folder, sha256};
@@ -167,11 +169,14 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     // Two concurrent splits could leave a mixture of their files, with some pairs in both phases.
-    let _lock = lock_folder(folder)?;
+    let own = OwnFolder::open(folder)
+        .with_context(|| format!("cannot open the folder {}", folder.display()))?;
+    refuse_foreign(&own)?;
+    let _lock = lock_folder(&own)?;
     grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     refuse_earlier(arguments)?;
-    clear_leftovers(folder)?;
-    name_all(folder, complete(folder, &contents)?)?;
+    clear_leftovers(&own)?;
+    name_all(&own, complete(folder, &contents)?)?;
     tell(&statistics);
     say(format_args!("written      {}", folder.display()));
     Ok(())
@@ -182,7 +187,7 @@ fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     for name in FILES {
         let path = arguments.output_dir.join(name);
         anyhow::ensure!(
-            arguments.force || !path.exists(),
+            arguments.force || path.symlink_metadata().is_err(),
             "{} already exists; use another --output-dir, or replace it with --force",
             path.display()
         );

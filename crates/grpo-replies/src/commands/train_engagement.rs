@@ -25,7 +25,7 @@ use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
 use grpo_app::phase::Phase;
-use grpo_app::supervised_run::{ModelFiles, Request, save_folder};
+use grpo_app::supervised_run::{ModelFiles, Request};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// The configuration file of `grpo train-engagement`.
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let settings = file.settings(&origin)?;
     if arguments.check {
         let inputs = [("data", &file.data.file)];
-        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
+        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs)?;
         return Ok(());
     }
     let device = device::device()?.autodiff();
@@ -137,8 +137,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let passed = settings.gate.passes(&test);
     let report = EngagementReport { passed, gate: settings.gate, test, train_step };
     files.report = Some(report);
-    let target = run.target("model");
-    save_folder(&target, |folder| files.write(folder, &head))?;
+    let target = run.save("model", |folder| files.write(folder, &head))?;
     verdict(&report, &target)
 }
 

@@ -1,10 +1,12 @@
 //! The log file `reward.log` of a run. It contains the standard error output of reward programs and
 //! the reasons for failed requests.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use grpo_data::OwnFolder;
 
 /// Maximum number of bytes written per session. A program with unlimited output must not fill the
 /// disk.
@@ -30,7 +32,8 @@ impl Output {
     /// Opens the log file in `folder` and writes all buffered messages to it.
     pub(super) fn keep_in(&self, folder: &Path) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.file = OpenOptions::new().create(true).append(true).open(folder.join(NAME)).ok();
+        let opened = OwnFolder::open(folder).and_then(|folder| folder.open_to_append(NAME));
+        state.file = opened.ok();
         let waiting = std::mem::take(&mut state.waiting);
         state.write(&waiting);
     }

@@ -1,13 +1,12 @@
 //! Checks that no lines are missing at the end of `events.jsonl`, that its lines contain all
 //! hashes, and that nothing follows the last line in the files of an ended run.
 
-use std::path::Path;
-
 use super::event_lines::EventLine;
 use super::finding::Violation;
 use super::plan::RecordPlan;
+use crate::comparison::COMPARISON;
 use crate::json_lines::unfinished_bytes;
-use crate::{EventKind, EventProof, RunError, RunFolder};
+use crate::{EventKind, EventProof, RunFolder};
 
 /// Returns the events in a chained run that lack a required hash.
 pub(super) fn missing_hashes(events: &[EventLine], plan: &RecordPlan) -> Vec<Violation> {
@@ -73,7 +72,7 @@ pub(super) fn missing_events(
     let has_ended = |event: &EventLine| {
         matches!(event.what, EventKind::Finished { .. } | EventKind::Stopped { .. })
     };
-    if run.comparison_path().exists() && !events.iter().any(has_ended) {
+    if run.has(COMPARISON).unwrap_or(false) && !events.iter().any(has_ended) {
         let what = "comparison.json was written at the end of the run, but events.jsonl does not record the end: lines at its end were removed";
         violations.push(Violation { step: None, what: what.to_owned() });
     }
@@ -82,22 +81,24 @@ pub(super) fn missing_events(
 
 /// Returns a violation if an ended run has bytes after the last line of a file. Only killed runs
 /// may leave an incomplete line.
+///
+/// Returns nothing if the file cannot be read, which is a violation of its own.
 pub(super) fn bytes_after_end(
-    path: &Path,
+    run: &RunFolder,
+    name: &str,
     events: &[EventLine],
-) -> Result<Option<Violation>, RunError> {
+) -> Option<Violation> {
     let has_ended = events.last().is_some_and(|event| {
         matches!(event.what, EventKind::Finished { .. } | EventKind::Interrupted {})
     });
-    if !has_ended || !path.exists() {
-        return Ok(None);
-    }
-    let bytes = unfinished_bytes(path)?;
-    let name = path.file_name().unwrap_or_default().display();
-    Ok((bytes > 0).then(|| Violation {
+    let bytes = match has_ended {
+        true => unfinished_bytes(&run.folder, name.as_ref()).unwrap_or(0),
+        false => 0,
+    };
+    (bytes > 0).then(|| Violation {
         step: None,
         what: format!(
             "{name} has {bytes} bytes after its last line, although events.jsonl records the end of the run"
         ),
-    }))
+    })
 }

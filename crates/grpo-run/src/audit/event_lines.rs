@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::chain::{ChainLine, read_chain};
+use crate::folder::EVENTS;
 use crate::{Event, EventKind, EventProof, RunError, RunFolder};
 
 /// A parsed line of `events.jsonl`.
@@ -13,8 +14,9 @@ pub(super) struct EventLine {
     pub(super) proof: EventProof,
 }
 
-/// Reads `events.jsonl`. Returns an empty list if the file does not exist.
-pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
+/// Reads `events.jsonl`. Lines that are not events are left out, and their errors are returned too.
+/// Returns nothing if the file does not exist.
+pub(super) fn read_events(run: &RunFolder) -> (Vec<EventLine>, Vec<RunError>) {
     let path = run.events_path();
     let event = |line: ChainLine| {
         let value = serde_json::Value::Object(line.record.clone());
@@ -22,7 +24,16 @@ pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
         let proof = EventProof::deserialize(&value).map_err(RunError::line(&path, line.number))?;
         Ok(EventLine { line, step: event.step, what: event.what, proof })
     };
-    read_chain(&path)?.into_iter().map(event).collect()
+    let (lines, mut faults) = read_chain(&run.folder, EVENTS.as_ref());
+    let events = lines.into_iter().map(event).filter_map(|event| match event {
+        Ok(event) => Some(event),
+        Err(fault) => {
+            faults.push(fault);
+            None
+        }
+    });
+    let events = events.collect();
+    (events, faults)
 }
 
 /// Returns the last roll-back and all events after it. Earlier events may refer to steps that were

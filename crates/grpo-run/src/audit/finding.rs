@@ -61,6 +61,17 @@ impl Finding {
         }
     }
 
+    /// Adds violations that are not in the finding yet.
+    pub fn add(&mut self, more: &[Violation]) {
+        let mut violations = self.violations().to_vec();
+        violations.extend(
+            more.iter().filter(|one| !violations.contains(one)).cloned().collect::<Vec<_>>(),
+        );
+        if !violations.is_empty() {
+            self.verdict = Verdict::Violated { violations };
+        }
+    }
+
     pub(super) fn new(property: &'static str, checked: String, violations: Vec<Violation>) -> Self {
         let verdict = match violations.is_empty() {
             true => Verdict::Proven,

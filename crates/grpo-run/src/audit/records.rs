@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use grpo_data::FileKind;
 use serde::Deserialize;
 
 use super::complete::{bytes_after_end, missing_events, missing_hashes};
@@ -12,28 +13,48 @@ use super::finding::{Finding, Violation, count};
 use super::plan::RecordPlan;
 use super::saved::saved_folders;
 use crate::chain::{ChainLine, broken_links, read_chain};
-use crate::json_lines::read_lines;
+use crate::completions::name_of;
+use crate::folder::{EVENTS, LEDGER, METRICS};
 use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
 
-/// Checks the files of a run against recorded hashes. Does not load any weights.
-///
-/// # Errors
-/// Returns an error if a file cannot be read or parsed.
-pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Result<Vec<Finding>, RunError> {
+/// Checks the files of a run against recorded hashes. Does not load any weights. Files and lines that
+/// cannot be read violate the property `files`, and the others are checked all the same.
+pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Vec<Finding> {
     // Read events first. If the run is still in progress, the other files may be further ahead.
-    let events = read_events(run)?;
-    let ledger = read_chain(&run.ledger_path())?;
+    let (events, mut faults) = read_events(run);
+    let (ledger, of_ledger) = read_chain(&run.folder, LEDGER.as_ref());
+    let (metrics, of_metrics) = read_chain(&run.folder, METRICS.as_ref());
+    faults.extend(of_ledger);
+    faults.extend(of_metrics);
     let info = run.read_info();
-    let records = Records { run, plan, info: info.as_ref().ok(), events, ledger };
+    let records = Records { run, plan, info: info.as_ref().ok(), events, ledger, metrics };
     let mut findings = vec![records.configuration(info.as_ref().err())];
     findings.extend(records.inputs());
-    findings.push(records.chains()?);
+    findings.push(records.chains());
     if plan.trained.is_some() {
-        findings.push(records.metrics()?);
-        findings.push(records.completion_files()?);
+        findings.push(records.metrics());
+        findings.extend(records.completion_files().map_err(|fault| faults.push(fault)).ok());
     }
-    findings.push(saved_folders(run, &records.events, plan.trained, records.is_chained())?);
-    Ok(findings)
+    let saved = saved_folders(run, &records.events, plan.trained, records.is_chained());
+    findings.extend(saved.map_err(|fault| faults.push(fault)).ok());
+    findings.extend(unreadable(run, &faults));
+    findings
+}
+
+/// Returns a violation of the property `files` for each error and each foreign file. Returns `None`
+/// if there are none.
+pub fn unreadable(run: &RunFolder, faults: &[RunError]) -> Option<Finding> {
+    let mut violations: Vec<Violation> = Vec::new();
+    for fault in faults.iter().map(ToString::to_string).chain(foreign(run)) {
+        if violations.iter().all(|violation| violation.what != fault) {
+            violations.push(Violation { step: None, what: fault });
+        }
+    }
+    (!violations.is_empty()).then(|| Finding::new("files", String::new(), violations))
+}
+
+fn foreign(run: &RunFolder) -> Vec<String> {
+    run.foreign_files().iter().map(ToString::to_string).collect()
 }
 
 struct Records<'a> {
@@ -43,6 +64,7 @@ struct Records<'a> {
     info: Option<&'a RunInfo>,
     events: Vec<EventLine>,
     ledger: Vec<ChainLine>,
+    metrics: Vec<ChainLine>,
 }
 
 impl Records<'_> {
@@ -142,16 +164,16 @@ impl Records<'_> {
     }
 
     /// Checks the hash chains of ledger and events, and the ledger hashes in events.
-    fn chains(&self) -> Result<Finding, RunError> {
+    fn chains(&self) -> Finding {
         const PROPERTY: &str = "chain of records";
         let is_chained = self.is_chained();
         let mut violations = Vec::new();
         let events: Vec<ChainLine> = self.events.iter().map(|event| event.line.clone()).collect();
         for (number, what) in broken_links("events.jsonl", &events, is_chained) {
-            violations.push(Violation { step: events[number as usize - 1].step(), what });
+            violations.push(Violation { step: step_at(&events, number), what });
         }
         for (number, what) in broken_links("ledger.jsonl", &self.ledger, is_chained) {
-            violations.push(Violation { step: self.ledger[number as usize - 1].step(), what });
+            violations.push(Violation { step: step_at(&self.ledger, number), what });
         }
         let has_steps = !self.ledger.is_empty() || self.has_metrics();
         if is_chained && has_steps && self.events.is_empty() {
@@ -179,28 +201,28 @@ impl Records<'_> {
             violations.extend(missing_hashes(&self.events, self.plan));
             violations.extend(missing_events(self.run, &self.events, &steps, self.plan));
         }
-        for path in [self.run.ledger_path(), self.run.events_path()] {
-            violations.extend(bytes_after_end(&path, &self.events)?);
+        for name in [LEDGER, EVENTS] {
+            violations.extend(bytes_after_end(self.run, name, &self.events));
         }
         let linked = |line: &&ChainLine| line.previous.is_some();
         let all = events.iter().chain(&self.ledger);
         let (linked, all) = (all.clone().filter(linked).count(), all.count());
         if linked == 0 && violations.is_empty() {
-            return Ok(Finding::not_recorded(
+            return Finding::not_recorded(
                 PROPERTY,
                 "created by an older version: changes to lines of events.jsonl, and consistent changes to lines of ledger.jsonl, cannot be detected",
-            ));
+            );
         }
         let mut checked = count(linked, "line");
         if linked < all {
             checked +=
                 &format!("; {} from an older version are not covered", count(all - linked, "line"));
         }
-        Ok(Finding::new(PROPERTY, checked, violations))
+        Finding::new(PROPERTY, checked, violations)
     }
 
     fn has_metrics(&self) -> bool {
-        read_lines(&self.run.metrics_path()).is_ok_and(|lines| !lines.is_empty())
+        !self.metrics.is_empty()
     }
 
     /// Checks that the ledger contains all lines whose hashes are recorded in events.
@@ -226,42 +248,39 @@ impl Records<'_> {
     }
 
     /// Checks the lines of `metrics.jsonl` against the hashes in the ledger.
-    fn metrics(&self) -> Result<Finding, RunError> {
+    fn metrics(&self) -> Finding {
         const PROPERTY: &str = "metrics";
-        let path = self.run.metrics_path();
-        let lines = if path.exists() { read_lines(&path)? } else { Vec::new() };
         let recorded: BTreeMap<u64, RecordedHashes> = self.recorded().collect();
         let mut violations = Vec::new();
         let mut checked = 0;
         let mut best: Option<(u64, f64)> = None;
-        for (number, text) in &lines {
-            let line: serde_json::Map<String, serde_json::Value> =
-                serde_json::from_str(text).map_err(RunError::line(&path, *number))?;
-            let Some(step) = crate::step_of_line(&line) else {
+        for line in &self.metrics {
+            let Some(step) = line.step() else {
+                let number = line.number;
                 let what = format!("line {number} of metrics.jsonl does not belong to a step");
                 violations.push(Violation { step: None, what });
                 continue;
             };
-            if let Some(reward) = line.get("eval_reward").and_then(serde_json::Value::as_f64)
+            if let Some(reward) = line.record.get("eval_reward").and_then(serde_json::Value::as_f64)
                 && best.is_none_or(|(_, best)| reward > best && reward >= best + self.plan.min_gain)
             {
                 best = Some((step, reward));
             }
             let Some(hashes) = recorded.get(&step) else { continue };
             checked += 1;
-            let now = RecordedHashes::of_metrics(text, self.plan.is_machine);
-            if now.as_ref() != Some(&hashes.metrics) {
+            let now = RecordedHashes::of_metrics_line(line.record.clone(), self.plan.is_machine);
+            if now != hashes.metrics {
                 let what = "its line in metrics.jsonl changed after the run wrote it (ledger.jsonl has its SHA-256)";
                 violations.push(Violation { step: Some(step), what: what.to_owned() });
             }
         }
         violations.extend(self.other_best(best));
-        violations.extend(bytes_after_end(&path, &self.events)?);
+        violations.extend(bytes_after_end(self.run, METRICS, &self.events));
         if recorded.is_empty() && violations.is_empty() {
-            return Ok(Finding::not_recorded(PROPERTY, OLDER));
+            return Finding::not_recorded(PROPERTY, OLDER);
         }
         let checked = format!("{}, without times and memory", count(checked, "line"));
-        Ok(Finding::new(PROPERTY, checked, violations))
+        Finding::new(PROPERTY, checked, violations)
     }
 
     /// Returns a violation if the `best` event does not name the best evaluation in the metrics.
@@ -290,9 +309,10 @@ impl Records<'_> {
         for (step, hashes) in self.recorded() {
             is_recorded = true;
             let path = self.run.completions_path(step);
+            let kind = self.run.folder.kind(name_of(step)).map_err(RunError::read(&path))?;
             let what = match hashes.completions {
-                // Missing files violate the property `recorded completions`.
-                _ if !path.exists() => continue,
+                // Missing files violate the property `recorded completions`, and links `files`.
+                _ if kind != Some(FileKind::File) => continue,
                 Some(hash) if hash == sha256_of_file(&path)? => {
                     checked += 1;
                     continue;
@@ -313,6 +333,11 @@ impl Records<'_> {
             true => Finding::new(PROPERTY, count(checked, "file"), violations),
         })
     }
+}
+
+/// Returns the step of the line with this number.
+fn step_at(lines: &[ChainLine], number: u64) -> Option<u64> {
+    lines.iter().find(|line| line.number == number)?.step()
 }
 
 /// Roles of input files whose whole folder is read.

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::event_lines::{EventLine, after_roll_back};
 use super::finding::{Finding, Violation, count};
-use crate::atomic::entries;
 use crate::going_back::ROLLED_BACK;
 use crate::{EventKind, RunError, RunFolder, sha256_of_manifest, verify};
 
@@ -67,7 +66,7 @@ pub(super) fn saved_folders(
         violated(None, format!("events.jsonl has no roll-back for `rolled-back/{name}`: {what}"));
     }
     for other in ["model", "adapter"].into_iter().filter(|_| is_chained) {
-        if trained.is_some_and(|trained| trained != other) && run.path().join(other).exists() {
+        if trained.is_some_and(|trained| trained != other) && run.has(other)? {
             violated(None, format!("`{other}` is not a folder of this run: it was added"));
         }
     }
@@ -126,7 +125,9 @@ fn foreign_roll_backs(run: &RunFolder, events: &[EventLine]) -> Result<Vec<Strin
         known.insert(latest.unwrap_or(0).saturating_add(1));
     }
     let is_known = |name: &String| known.iter().any(|number| number.to_string() == *name);
-    let names = entries(&run.path().join(ROLLED_BACK))?.into_iter().map(|(name, _)| name);
+    let entries = run.folder.entries(ROLLED_BACK);
+    let entries = entries.map_err(RunError::read(&run.file(ROLLED_BACK)))?;
+    let names = entries.into_iter().map(|(name, _)| name);
     Ok(names.filter(|name| !is_known(name)).collect())
 }
 

@@ -1,23 +1,26 @@
 //! Reads completions from Parquet. Equivalent column types written by other programs are accepted.
 
 use super::record::{CompletionRecord, RecordedOutcome};
-use super::table::{BONUS, FATES, IDS, INFO, PART, finish_name, required_columns};
+use super::table::{BONUS, FATES, IDS, INFO, PART, PROMPT_IDS, finish_name, required_columns};
 use crate::RunError;
-use grpo_data::{Finish, ParquetFile, regular_file};
+use grpo_data::{Finish, ParquetFile};
 use parquet::record::Field;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Reads the records of a file. All of them must belong to `step`.
-pub(super) fn records(path: &Path, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
-    let file = regular_file::open(path).map_err(RunError::read(path))?;
+/// Reads the records of an open file. All of them must belong to `step`.
+pub(super) fn records(
+    path: &Path,
+    file: File,
+    step: u64,
+) -> Result<Vec<CompletionRecord>, RunError> {
     rows(file, step).map_err(|reason| damaged(path, reason))
 }
 
 fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
     let rows = ParquetFile::new(file)?;
-    let has = |column: &str| rows.columns().iter().any(|name| name == column);
+    let has = |column: &str| rows.columns().any(|name| name == column);
     if let Some(missing) = required_columns().find(|column| !has(column)) {
         return Err(format!("missing column `{missing}`"));
     }
@@ -49,6 +52,10 @@ impl Cells<'_> {
             step: self.whole("step")?,
             prompt: self.whole("prompt")?,
             prompt_text: self.text("prompt_text")?,
+            prompt_ids: match self.0.contains_key(PROMPT_IDS) {
+                true => self.list(PROMPT_IDS, "whole numbers", whole)?,
+                false => Vec::new(),
+            },
             sample: self.whole("sample")?,
             text: self.present("text", self.text("text")?)?,
             reward: self.number("reward")?,

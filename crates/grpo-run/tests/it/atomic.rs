@@ -37,7 +37,7 @@ fn a_file_that_cannot_be_written_leaves_nothing() {
     let path = folder.path().join("a");
     fs::create_dir(&path).unwrap();
     let error = atomic_write(&path, b"one").unwrap_err().to_string();
-    assert!(error.starts_with(&format!("cannot write `{}`: ", path.display())), "{error}");
+    assert!(error.starts_with(&format!("`{}` is a folder, not a file", path.display())), "{error}");
     assert_eq!(names(folder.path()), ["a/"]);
     assert!(atomic_write(&folder.path().join("none/a"), b"").is_err());
     let error = atomic_write(Path::new("/"), b"").unwrap_err().to_string();
@@ -133,20 +133,53 @@ fn a_file_in_the_place_of_a_folder_is_left() {
     let target = folder.path().join("target");
     fs::write(&target, "a file").unwrap();
     let error = write_folder_atomically(&target, Existing::Replace, write_a).unwrap_err();
-    assert!(error.to_string().starts_with("cannot write `"), "{error}");
+    assert!(error.to_string().contains("is a file, not a folder"), "{error}");
     assert_eq!(listing(folder.path())["target"], "a file");
     assert_eq!(names(folder.path()), ["target"]);
 }
 
 #[test]
-fn leftovers_of_a_killed_run_do_not_stand_in_the_way() {
+fn leftovers_of_killed_processes_are_removed_and_nothing_else() {
     let folder = tempdir().unwrap();
-    let target = folder.path().join("target");
-    fs::create_dir(folder.path().join(".target.tmp-0")).unwrap();
-    write_folder_atomically(&target, Existing::Refuse, write_a).unwrap();
-    atomic_write(&folder.path().join("target/x"), b"x").unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at(".target.tmp-0/below")).unwrap();
+    fs::write(at(".target.tmp-1"), "a file of this name").unwrap();
+    fs::create_dir(at(".other.tmp-0")).unwrap();
+    // Temporary folders in use are locked.
+    write_folder_atomically(&at("target"), Existing::Refuse, |one| {
+        fs::write(one.join("a"), "one")?;
+        assert_eq!(one, at(".target.tmp-0"));
+        let refused = write_folder_atomically(&at("target"), Existing::Refuse, |other| {
+            assert_eq!(other, at(".target.tmp-2"));
+            assert_eq!(fs::read_to_string(one.join("a"))?, "one");
+            Err(CallerError::Other)
+        });
+        assert!(matches!(refused, Err(CallerError::Other)));
+        Ok::<(), CallerError>(())
+    })
+    .unwrap();
+    fs::write(at("target/.x.tmp-0"), "left").unwrap();
+    atomic_write(&at("target/x"), b"x").unwrap();
     assert_eq!(
         names(folder.path()),
-        [".target.tmp-0/", "target/", "target/below/", "target/below/a", "target/x"]
+        [".other.tmp-0/", ".target.tmp-1", "target/", "target/a", "target/x"]
     );
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_is_written_over_or_removed_through_links() {
+    let (folder, elsewhere) = (tempdir().unwrap(), tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    fs::write(elsewhere.path().join("precious"), "precious").unwrap();
+    let link = |name: &str| std::os::unix::fs::symlink(elsewhere.path(), at(name)).unwrap();
+    [".target.tmp-0", ".x.tmp-0", "linked"].into_iter().for_each(link);
+    write_folder_atomically(&at("target"), Existing::Refuse, write_a).unwrap();
+    atomic_write(&at("x"), b"x").unwrap();
+    let error = atomic_write(&at("linked"), b"x").unwrap_err().to_string();
+    assert!(error.contains("linked` is a symbolic link"), "{error}");
+    let error = write_folder_atomically(&at("linked"), Existing::Replace, write_a).unwrap_err();
+    assert!(error.to_string().contains("linked` is a symbolic link"), "{error}");
+    assert_eq!(listing(elsewhere.path())["precious"], "precious");
+    assert_eq!(names(elsewhere.path()), ["precious"]);
 }

@@ -47,19 +47,100 @@ fn a_record_that_is_no_object_panics() {
     let _ = writer.append(&[1]);
 }
 
+/// Runs itself in a shell that limits the size of files, as a full disk would.
+#[cfg(unix)]
 #[test]
 fn each_record_that_is_lost_is_an_error() {
-    let path = Path::new("/dev/full");
-    if !path.exists() {
-        return; // only Linux has a device that is always full
+    const VARIABLE: &str = "GRPO_JSON_LINES_ON_A_FULL_DISK";
+    const SCRIPT: &str = "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact json_lines::each_record_that_is_lost_is_an_error";
+    if let Some(path) = std::env::var_os(VARIABLE) {
+        let path = Path::new(&path);
+        let mut writer = JsonLinesWriter::open(path).unwrap();
+        writer.append(&step(0)).unwrap();
+        let before = fs::read(path).unwrap();
+        let long = json!({"step": 1, "text": "x".repeat(50_000)});
+        for _ in 0..2 {
+            let error = writer.append(&long).unwrap_err().to_string();
+            assert!(error.contains("File too large (os error 27); free some space"), "{error}");
+            assert_eq!(fs::read(path).unwrap(), before);
+        }
+        writer.append(&step(1)).unwrap();
+        return;
     }
-    let mut writer = JsonLinesWriter::open(path).unwrap();
-    let error = writer.append(&step(0)).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "cannot write `/dev/full`: No space left on device (os error 28); free some space or choose a writable folder"
-    );
-    assert_eq!(writer.append(&step(1)).unwrap_err().to_string(), error);
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("x");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", SCRIPT]).arg(std::env::current_exe().unwrap()).env(VARIABLE, &path);
+    let ended = shell.output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+    assert_eq!(read_json_lines::<Value>(&path).unwrap().len(), 2);
+}
+
+/// What happened to a file while it is written, and whether that is an error.
+#[test]
+fn a_file_that_is_no_longer_the_one_of_the_writer_is_an_error() {
+    type Change = fn(&Path) -> std::io::Result<()>;
+    let changes: [(&str, Change); 6] = [
+        ("removed", |path| fs::remove_file(path)),
+        ("replaced", |path| {
+            let text = fs::read(path)?;
+            fs::remove_file(path)?;
+            fs::write(path, text)
+        }),
+        ("renamed", |path| fs::rename(path, path.with_file_name("y"))),
+        ("truncated", |path| fs::File::options().write(true).open(path)?.set_len(10)),
+        ("emptied", |path| fs::write(path, "")),
+        ("extended", |path| fs::File::options().write(true).open(path)?.set_len(5 << 30)),
+    ];
+    for (what, change) in changes {
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("x");
+        let mut writer = JsonLinesWriter::open(&path).unwrap();
+        writer.append(&step(0)).unwrap();
+        writer.check().unwrap();
+        change(&path).unwrap();
+        let expect = format!("`{}` is no longer the file that this run writes", path.display());
+        for error in [writer.check().unwrap_err(), writer.append(&step(1)).unwrap_err()] {
+            assert!(error.to_string().starts_with(&expect), "{what}: {error}");
+        }
+    }
+}
+
+#[test]
+fn long_lines_and_large_files_are_refused_without_being_read() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("x");
+    let check = |size: u64, expect: &str| {
+        fs::write(&path, "{}\n").unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+        for error in [
+            read_json_lines::<Value>(&path).map(drop).unwrap_err(),
+            JsonLinesWriter::resume(&path, |_: &Value| true).map(drop).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains(expect), "{error}");
+        }
+        assert_eq!(path.metadata().unwrap().len(), size);
+    };
+    check(5 << 30, "x` is larger than 1 GiB, the limit for files of a run");
+    check((32 << 20) + 10, "line 2 of `");
+    check(1 << 30, "is damaged: it is longer than 32 MiB; remove the line");
+    // 32 MiB are allowed.
+    let line = format!("{{\"a\":\"{}\"}}\n", "x".repeat((32 << 20) - 8));
+    fs::write(&path, line.repeat(2)).unwrap();
+    assert_eq!(read_json_lines::<Value>(&path).unwrap().len(), 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_copy_of_hard_links_is_not_changed_by_the_original() {
+    let folder = tempdir().unwrap();
+    let (path, copy) = (folder.path().join("x"), folder.path().join("copy"));
+    fs::write(&path, "{\"step\":1}\n").unwrap();
+    fs::hard_link(&path, &copy).unwrap();
+    let mut writer = JsonLinesWriter::resume(&path, |_: &Value| true).unwrap();
+    writer.append(&step(2)).unwrap();
+    assert_eq!(fs::read_to_string(&copy).unwrap(), "{\"step\":1}\n");
+    assert_eq!(read_json_lines::<Value>(&path).unwrap().len(), 2);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use comfy_table::Table;
 use grpo_model::Policy;
-use grpo_run::{JsonLinesWriter, RunFolder, VerifiedFolder, read_json_lines};
+use grpo_run::{JsonLinesWriter, RunFolder, VerifiedFolder};
 use grpo_train::{NextTokenObjective, PretrainConfig, PretrainMeasures, Validation};
 use serde_json::{Map, Value};
 
@@ -65,10 +65,9 @@ impl<'a> ModelFiles<NextTokenObjective<'a, Policy>> for PolicyFiles {
 
     fn begin(&mut self, run: &RunFolder, done: u64) -> anyhow::Result<()> {
         if self.has_samples {
-            let path = run.path().join(SAMPLES);
             let is_before =
                 |row: &Map<String, Value>| number(row, "train_step") <= Some(done as f64);
-            self.samples = Some(JsonLinesWriter::resume(&path, is_before)?);
+            self.samples = Some(run.lines_to(SAMPLES, is_before)?);
         }
         Ok(())
     }
@@ -96,9 +95,8 @@ pub(super) fn summary(run: &SupervisedRun) -> anyhow::Result<()> {
         return Ok(());
     };
     let step = best.get("train_step").context("the validation record has no step")?;
-    let samples = run.path().join(SAMPLES);
-    if samples.exists() {
-        let mut rows: Vec<Map<String, Value>> = read_json_lines(&samples)?;
+    if folder.has(SAMPLES)? {
+        let mut rows: Vec<Map<String, Value>> = folder.lines_of(SAMPLES)?;
         rows.retain(|row| row.get("train_step") == Some(step));
         if !rows.is_empty() {
             say(format_args!("completions  of the selected model, after step {step}"));
@@ -126,7 +124,9 @@ fn measures_table(validations: [&Map<String, Value>; 3]) -> Table {
         ("self-BLEU", "eval_self_bleu"),
         ("distinct-1", "eval_distinct_1"),
         ("distinct-2", "eval_distinct_2"),
-        ("semantic diversity", "eval_diversity"),
+        ("distinct-3", "eval_distinct_3"),
+        ("semantic diversity", "eval_semantic_diversity"),
+        ("entropy of tokens (nats)", "eval_output_entropy"),
         ("characters per reply", "eval_reply_length"),
         ("unique words per reply", "eval_unique_words"),
         ("empty replies", "eval_empty"),

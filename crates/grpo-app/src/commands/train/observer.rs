@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use grpo_data::Sample;
 use grpo_model::Policy;
 use grpo_rewards::PartName;
 use grpo_run::{
     BestTable, ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder,
-    atomic_write, sha256_of_manifest,
+    sha256_of_manifest,
 };
 use grpo_train::{
-    Ending, GuardAction, GuardTrigger, Metrics, StepDone, TrainError, TrainObserver, Training,
+    Ending, GuardAction, GuardTrigger, Metrics, StepDone, StepReport, TrainError, TrainObserver,
+    Training,
 };
 
 use crate::checkpoint;
@@ -21,6 +23,7 @@ use crate::output::is_quiet;
 use crate::recorded::records;
 use crate::recorded_steps::RecordedSteps;
 use crate::run_log::{Line, RunLog, observer_error, resumed};
+use crate::run_reward::resume_command;
 use crate::session::Session;
 use crate::task::BestFiles;
 use crate::train_settings::TrainSettings;
@@ -54,6 +57,10 @@ pub(super) struct Observer {
     pub(super) was_corrected: bool,
     /// How the best completions are written.
     best: Option<BestFiles>,
+    /// The command that resumes the run.
+    resume: String,
+    /// Whether an earlier step had completions without a reward.
+    had_gaps: bool,
 }
 
 /// Returns whether the run was killed during its last roll-back, after the checkpoint at step
@@ -99,6 +106,8 @@ impl Observer {
             earlier: std::mem::take(earlier),
             was_corrected: false,
             best: session.tasks.best_files(&session.writer.spec.codec),
+            resume: resume_command("train", session.folder.path(), &session.file),
+            had_gaps: false,
         };
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
@@ -146,19 +155,26 @@ impl Observer {
     pub(super) fn save(&mut self, training: &Training<Policy>, kind: &str) -> anyhow::Result<()> {
         self.write_best(training, true)?;
         self.anchor()?;
-        let (target, writer) = (self.log.folder.path().join(kind), self.writer.clone());
-        writer.save(&target, training.policy(), |manifest| {
+        let (run, writer) = (self.log.folder.clone(), self.writer.clone());
+        writer.save(&run, kind, training.policy(), |manifest| {
             self.log.saved(training.steps().into(), kind, manifest)
         })
     }
 
     /// Syncs the ledger to disk so that subsequent events contain the hash of its last line.
     pub(super) fn anchor(&mut self) -> anyhow::Result<()> {
+        self.ledger.check()?;
         self.ledger.sync()?;
         if self.ledger_step > 0 {
             self.log.anchor(self.ledger_step, &self.ledger);
         }
         Ok(())
+    }
+
+    /// Checks that the files that grow are still those that the run writes.
+    pub(super) fn check_files(&self) -> anyhow::Result<()> {
+        self.ledger.check()?;
+        self.log.check_files()
     }
 
     /// Saves an interrupted run and prints how to resume it. If an evaluation was interrupted, its
@@ -168,8 +184,7 @@ impl Observer {
         if training.steps() == steps {
             self.checkpoint(training, false)?;
         }
-        let resume = format!("train --resume {}", self.log.folder.path().display());
-        self.log.interrupted([steps.into(), self.steps.into()], &resume)
+        self.log.interrupted([steps.into(), self.steps.into()], &self.resume)
     }
 
     /// Rolls the run back and continues with the given settings. Returns whether a suitable
@@ -268,7 +283,7 @@ impl Observer {
         self.log.folder.write_best(&table)?;
         if is_end {
             let (name, contents) = files.other;
-            atomic_write(&self.log.folder.path().join(name), contents(&table).as_bytes())?;
+            self.log.folder.write_file(name, contents(&table).as_bytes())?;
         }
         Ok(())
     }
@@ -323,6 +338,10 @@ impl Observer {
                 "step {step}: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
+        if let Some(gaps) = gaps(report).filter(|_| !self.had_gaps) {
+            self.had_gaps = true;
+            self.monitor.say(&format!("warning      step {step}: {gaps}"));
+        }
         self.triggers(step, done.triggers)?;
         if let Some(ReferenceChange { mix, weights }) =
             report.observed.ledger.reference_changed.clone()
@@ -350,6 +369,29 @@ impl TrainObserver<Policy> for Observer {
     fn records(&self, step: u32) -> bool {
         is_due(step + 1, self.completions_every)
     }
+}
+
+/// Describes the completions of a step for which the reward failed, or that all of them abstained.
+fn gaps(report: &StepReport) -> Option<String> {
+    let all = report.samples().count();
+    let mut failures = report.samples().filter_map(Sample::failure);
+    if let Some(reason) = failures.next() {
+        let failed = 1 + failures.count();
+        return Some(format!(
+            "the reward failed for {failed} of {all} completions, which have no reward; first reason: {reason}"
+        ));
+    }
+    let calls = report.observed.calls.as_ref();
+    if let Some((calls, reason)) = calls.and_then(|calls| Some((calls, calls.reason.as_ref()?))) {
+        return Some(format!(
+            "the reward failed for {} of {all} completions, which are left out (on_failure = \"abstain\"); first reason: {reason}",
+            calls.left_out
+        ));
+    }
+    let has_none = report.samples().all(|sample| sample.reward().is_none());
+    has_none.then(|| {
+        format!("none of the {all} completions has a reward, so nothing was learned from them")
+    })
 }
 
 fn is_due(done: u32, every: u32) -> bool {

@@ -1,0 +1,83 @@
+//! Devices, pipes and standard output as output files.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// Opens a device or pipe for writing, without waiting for a process that reads it. Nothing is
+/// truncated: `/dev/stdout` may be a file that a shell appends to.
+pub(super) fn open_device(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true);
+    open(&mut options, path)
+}
+
+#[cfg(unix)]
+fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+    if path.metadata()?.file_type().is_socket() {
+        return Err(io::Error::other("it is a socket; use a file"));
+    }
+    let opened = options.custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(code) if code == nix::errno::Errno::ENXIO as i32 => io::Error::other(
+            "it is a named pipe that no program reads; start the reader first, or use a file",
+        ),
+        _ => error,
+    })?;
+    // From here on, writing waits for the reader.
+    let flags = OFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GETFL)?);
+    fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+    Ok(file)
+}
+
+#[cfg(not(unix))]
+fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    options.open(path)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn a_named_pipe_needs_a_reader_and_a_file_keeps_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let error = open_device(&pipe).unwrap_err().to_string();
+        assert!(error.starts_with("it is a named pipe that no program reads"), "{error}");
+        let socket = folder.path().join("socket");
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(open_device(&socket).unwrap_err().to_string(), "it is a socket; use a file");
+        // More than a pipe holds, so writing has to wait.
+        let text = vec![b'x'; 1 << 20];
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || {
+                let mut read = Vec::new();
+                File::open(pipe).unwrap().read_to_end(&mut read).unwrap();
+                read
+            }
+        });
+        let mut file = loop {
+            match open_device(&pipe) {
+                Ok(file) => break file,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        file.write_all(&text).unwrap();
+        drop(file);
+        assert_eq!(reader.join().unwrap(), text);
+        let log = folder.path().join("log");
+        std::fs::write(&log, "earlier\n").unwrap();
+        open_device(&log).unwrap().write_all(b"later\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "earlier\nlater\n");
+    }
+}
