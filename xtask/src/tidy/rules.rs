@@ -26,4 +26,5 @@ pub(super) const ALL: &[Rule] = &[
     bundled_data::is_described,
     links::lead_somewhere,
     opened_files::are_regular,
+    opened_files::are_not_written_through_links,
 ];
