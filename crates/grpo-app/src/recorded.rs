@@ -16,12 +16,19 @@ pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecor
         let prompt =
             Some(group.prompt.text(|ids| codec.decode(ids))).filter(|text| !text.is_empty());
         let step = u64::from(report.step) + 1;
+        // The model reads conditions before the ids, so the ids alone are not the prompt.
+        let ids = if group.prompt.prefix.is_empty() { &group.prompt.ids[..] } else { &[] };
+        let prompt = (prompt, ids);
         group.samples.iter().map(|sample| record(step, prompt.clone(), sample)).collect()
     };
     report.groups.iter().flat_map(of_group).collect()
 }
 
-fn record(step: u64, prompt_text: Option<String>, sample: &Sample) -> CompletionRecord {
+fn record(
+    step: u64,
+    (prompt_text, prompt_ids): (Option<String>, &[u32]),
+    sample: &Sample,
+) -> CompletionRecord {
     let completion = &sample.completion;
     let trace = sample.trace.as_ref().expect("stored samples have a trace");
     let outcome = sample.outcome.as_ref().expect("stored samples have an outcome");
@@ -31,6 +38,7 @@ fn record(step: u64, prompt_text: Option<String>, sample: &Sample) -> Completion
         step,
         prompt: completion.key().prompt,
         prompt_text,
+        prompt_ids: prompt_ids.to_vec(),
         sample: completion.key().sample,
         text: sample.text.clone(),
         reward: sample.reward(),

@@ -23,6 +23,7 @@ SCALARS = {
     "reward": "double", "outcome": "string", "reason": "string", "info": "string", "advantage": "double", "actions": "int32",
     "finish": "string", "policy_version": "int64",
 }
+PROMPT_IDS = "prompt_ids"
 LISTS = {
     "completion_ids": "int32", "sampling_logprobs": "float", "logprobs": "float", "ref_logprobs": "float",
     "entropies": "float", "gradients": "float", "surrogate_gradients": "float", "fates": "string",
@@ -68,7 +69,7 @@ def event_file(run, lines):
 def columns(path):
     schema = pq.read_schema(path)
     parts = [name for name in schema.names if name.startswith("rewards/")]
-    check(set(schema.names) == {*SCALARS, *LISTS, *parts}, path, schema.names)
+    check(set(schema.names) == {*SCALARS, *LISTS, PROMPT_IDS, *parts}, path, schema.names)
     for name, kind in SCALARS.items():
         check(str(schema.field(name).type) == kind, path, name, schema.field(name).type)
     for name, kind in LISTS.items():

@@ -17,8 +17,30 @@ use crate::output::{FileInPlace, is_same_place, refuse_existing, refuse_same};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
-/// Keys of the input that are copied to the output.
-const KEPT: [&str; 5] = ["prompt_key", "reference", "references", "reward", "sample"];
+/// Keys of sampled and recorded completions that are not copied to the output: they describe how the
+/// completion was sampled, or repeat what is in the output.
+const DROPPED: [&str; 20] = [
+    "actions",
+    "advantage",
+    "bonus",
+    "completion_ids",
+    "entropies",
+    "fates",
+    "finish",
+    "gradients",
+    "info",
+    "logprobs",
+    "outcome",
+    "policy_version",
+    "prompt_ids",
+    "reason",
+    "ref_logprobs",
+    "sampling_logprobs",
+    "settings",
+    "step",
+    "sum",
+    "surrogate_gradients",
+];
 
 /// An output line.
 #[derive(Serialize)]
@@ -27,7 +49,7 @@ struct Line {
     prompt: Value,
     /// Same as in the input.
     completion: Value,
-    /// Keys of the input that an evaluation needs.
+    /// Other keys of the input, e.g. the reference that an evaluation needs.
     #[serde(flatten)]
     kept: Map<String, Value>,
     /// Scored token ids, if the completion was given as text.
@@ -179,11 +201,18 @@ fn row(
 fn line(row: Row, scores: CompletionScores) -> Line {
     let PromptRecord { prompt, completion, mut fields, .. } = row.record;
     let completion = completion.unwrap_or(CompletionSource::Ids(Vec::new()));
-    // A record with text and ids was scored by its ids, and keeps its text.
-    let prompt = fields.remove("prompt").unwrap_or_else(|| json!(prompt));
-    let completion = fields.remove("completion").unwrap_or_else(|| json!(completion));
+    // A record with text and ids was scored by its ids, and keeps its text. In recorded completions,
+    // `prompt` is an index.
+    let of_record = fields.contains_key("sampling_logprobs");
+    let (prompt_key, key) =
+        if of_record { ("prompt_text", "text") } else { ("prompt", "completion") };
+    let prompt = fields.remove(prompt_key).unwrap_or_else(|| json!(prompt));
+    let completion = fields.remove(key).unwrap_or_else(|| json!(completion));
     let was_text = !completion.is_array() || completion[0].is_object();
-    fields.retain(|key, _| KEPT.contains(&key.as_str()));
+    if of_record {
+        fields.remove("prompt");
+    }
+    fields.retain(|key, _| !DROPPED.contains(&key.as_str()));
     Line {
         prompt,
         completion,

@@ -18,6 +18,7 @@ use crate::recorded::{listed, of_step, one_of};
 use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{unchanged, unlisted};
+use crate::run_reward::refuse_unasked;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
 
@@ -35,6 +36,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     );
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
+    refuse_unasked(&file, &arguments.run, arguments.run_reward)?;
     let devices = RunDevices::of(&info, &folder.read_events()?);
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps, &devices)?;
@@ -223,7 +225,9 @@ fn trained(
         recorded
             .check(&metrics, &report.observed.ledger)
             .map_err(|fault| anyhow::anyhow!("retraining failed: {fault}"))?;
-        progress.step(format!("reward {:.3}", metrics.get("reward").unwrap_or(f64::NAN)));
+        let reward = metrics.get("reward").filter(|reward| reward.is_finite());
+        progress
+            .step(reward.map_or("no reward".to_owned(), |reward| format!("reward {reward:.3}")));
     }
     progress.finish();
     say(format_args!("policy       trained again, {again}"));
@@ -343,6 +347,7 @@ fn compare(
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
     let text = codec.decode_completion(&completion.text_ids());
+    let are_equal = record.prompt_ids.is_empty() || record.prompt_ids == prompt.ids;
     let prompt = prompt.text(|ids| codec.decode(ids));
     // Quoted because texts may contain line breaks.
     if !prompt.is_empty() {
@@ -361,7 +366,7 @@ fn compare(
     let of_reward = compare_reward(record, scored);
     let of_text = (record.text != text && of_ids.is_none())
         .then(|| "the recorded text does not match its token ids".to_owned());
-    let of_prompt = (record.prompt_text.as_deref().unwrap_or_default() != prompt)
+    let of_prompt = (record.prompt_text.as_deref().unwrap_or_default() != prompt || !are_equal)
         .then(|| "its prompt is different".to_owned());
     let is_sampled_otherwise = of_ids.is_some() || of_logprobs.is_some();
     let other_device = other_device.filter(|_| is_sampled_otherwise);

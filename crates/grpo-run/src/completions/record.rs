@@ -14,6 +14,9 @@ pub struct CompletionRecord {
     /// Decoded prompt without special tokens. `None` if the prompt is only the
     /// beginning-of-sequence token.
     pub prompt_text: Option<String>,
+    /// Token ids of the prompt. Empty for prompts with conditions, which are not token ids. Missing
+    /// in files written by older versions.
+    pub prompt_ids: Vec<u32>,
     /// Index of the completion within its group.
     pub sample: u32,
     /// Decoded action tokens without special tokens.

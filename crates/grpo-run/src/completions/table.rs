@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Column names.
 pub(super) const IDS: &str = "completion_ids";
+/// Missing in files written by older versions.
+pub(super) const PROMPT_IDS: &str = "prompt_ids";
 pub(super) const FATES: &str = "fates";
 /// Missing in files written by older versions.
 pub(super) const BONUS: &str = "bonus";
@@ -35,7 +37,7 @@ pub(super) fn required_columns() -> impl Iterator<Item = String> {
     columns(&[], &[])
         .into_iter()
         .map(|(name, _)| name)
-        .filter(|name| ![BONUS, INFO].contains(&name.as_str()))
+        .filter(|name| ![BONUS, INFO, PROMPT_IDS].contains(&name.as_str()))
 }
 
 /// Returns the name of a finish reason as used in files.
@@ -69,13 +71,15 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
     let floats = |of: fn(&CompletionRecord) -> &Vec<f32>| {
         Floats(records.iter().map(|record| of(record).clone()).collect())
     };
-    let ids = |record: &CompletionRecord| -> Vec<i32> {
-        record.completion_ids.iter().map(|&id| id as i32).collect()
+    let ids = |of: fn(&CompletionRecord) -> &Vec<u32>| {
+        let ids = |record| of(record).iter().map(|&id| id as i32).collect();
+        Ints(records.iter().map(ids).collect())
     };
     let mut columns = vec![
         ("step", long(&|record| record.step)),
         ("prompt", int(&|record| record.prompt)),
         ("prompt_text", text(&|record| record.prompt_text.clone())),
+        (PROMPT_IDS, ids(|record| &record.prompt_ids)),
         ("sample", int(&|record| record.sample)),
         ("text", text(&|record| Some(record.text.clone()))),
         ("reward", number(&|record| record.reward)),
@@ -87,7 +91,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         ("actions", int(&|record| record.actions)),
         ("finish", text(&|record| Some(finish_name(record.finish).to_owned()))),
         ("policy_version", long(&|record| record.policy_version)),
-        (IDS, Ints(records.iter().map(ids).collect())),
+        (IDS, ids(|record| &record.completion_ids)),
         ("sampling_logprobs", floats(|record| &record.sampling_logprobs)),
         ("logprobs", floats(|record| &record.logprobs)),
         ("ref_logprobs", floats(|record| &record.ref_logprobs)),
@@ -96,7 +100,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         ("surrogate_gradients", floats(|record| &record.surrogate_gradients)),
         (FATES, Texts(records.iter().map(|record| record.fates.clone()).collect())),
     ];
-    let tokens = columns.split_off(10);
+    let tokens = columns.split_off(11);
     let part =
         |name: &&str| (format!("{PART}{name}"), number(&|record| record.parts.get(*name).copied()));
     let named = |(name, values): (&str, Values)| (name.to_owned(), values);

@@ -23,6 +23,7 @@ fn completion(step: u64, sample: u32) -> CompletionRecord {
         step,
         prompt: 7,
         prompt_text: Some("two and\ntwo".into()),
+        prompt_ids: vec![3, 9],
         sample,
         text: "CCO".into(),
         reward: Some(0.1),
@@ -101,6 +102,7 @@ fn files_of_a_run_have_the_same_columns_whatever_was_scored() {
         "step",
         "prompt",
         "prompt_text",
+        "prompt_ids",
         "sample",
         "text",
         "reward",
@@ -235,6 +237,18 @@ fn a_bonus_is_read_where_there_is_a_column_for_it() {
     let older = replaced(&fs::read(&path).unwrap(), b"bonus", b"other");
     fs::write(&path, older).unwrap();
     assert_eq!(run.completions_of(1).unwrap(), [CompletionRecord { bonus: None, ..record }]);
+}
+
+#[test]
+fn prompt_ids_are_read_where_there_is_a_column_for_them() {
+    let (_folder, run) = run();
+    let record = completion(1, 0);
+    run.write_completions(1, std::slice::from_ref(&record), &PARTS).unwrap();
+    assert_eq!(run.completions_of(1).unwrap(), std::slice::from_ref(&record));
+    let path = run.completions_path(1);
+    let older = replaced(&fs::read(&path).unwrap(), b"prompt_ids", b"prompt_old");
+    fs::write(&path, older).unwrap();
+    assert_eq!(run.completions_of(1).unwrap(), [CompletionRecord { prompt_ids: vec![], ..record }]);
 }
 
 #[test]

@@ -118,8 +118,8 @@ fn refuses_invalid_lines() {
         let error = run.read_ledger().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    check(("\"base\"", "\"bases\""), "unknown field `bases`");
-    check(("\"mix\":0.6", "\"mix\":\"half\""), "invalid type: string \"half\", expected a number");
+    check(("\"base\"", "\"bases\""), "unknown key `bases`");
+    check(("\"mix\":0.6", "\"mix\":\"half\""), "found \"half\"; expected a number");
     for digest in ["", "0", "+123456789abcdef", "0123456789ABCDEF", "00123456789abcdef", "ä"] {
         let digests = text(1);
         let digits = &digests[digests.find("[7,0,3,\"").unwrap() + 8..][..16];
@@ -134,6 +134,7 @@ fn record(step: u64, ids: Vec<u32>, logprobs: Vec<f32>) -> CompletionRecord {
     CompletionRecord {
         step,
         prompt_text: None,
+        prompt_ids: vec![],
         prompt: 5,
         sample: 6,
         text: "CCO".into(),
