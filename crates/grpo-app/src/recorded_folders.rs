@@ -28,7 +28,7 @@ pub fn refuse_inside(path: &Path, option: &str) -> anyhow::Result<()> {
 /// Returns an error if `path` is in a model or adapter folder, or is a file of a run. Other names
 /// are allowed in a run folder.
 pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
-    const OF_RUN: [&str; 13] = [
+    const OF_RUN: [&str; 14] = [
         "adapter",
         "best.csv",
         "best.sdf",
@@ -36,6 +36,7 @@ pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
         "comparison.json",
         "completions",
         "config.toml",
+        "evaluation-before.jsonl",
         "events.jsonl",
         "ledger.jsonl",
         "metrics.jsonl",
@@ -63,6 +64,11 @@ pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
         ),
         None => Ok(()),
     }
+}
+
+/// Returns whether `folder` is a model or adapter folder.
+pub(crate) fn is_model_folder(folder: &Path) -> bool {
+    kind_of_folder(folder) == Some("model")
 }
 
 /// Returns `model` for a model or adapter folder, `run` for a run folder, and `None` for any other

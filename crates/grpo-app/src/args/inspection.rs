@@ -47,6 +47,10 @@ pub(crate) struct ReplayArguments {
     /// Sample the entire step in batches of N completions [default: only this completion]
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub(crate) batch_size: Option<usize>,
+    /// Run the program, Python file or server that the run's configuration names as its reward. Only
+    /// for run folders that you trust
+    #[arg(long, help_heading = "Sampling")]
+    pub(crate) run_reward: bool,
     /// Fail instead of retraining if the run did not keep the policy for this step
     #[arg(long, help_heading = "Sampling")]
     pub(crate) no_retrain: bool,
@@ -78,6 +82,9 @@ pub(crate) struct ReportArguments {
     /// HTML file to write [default: report.html in the folder of a single run]
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace an existing file of -o; the report in the folder of the run is always replaced
+    #[arg(long, help_heading = "Output")]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -123,7 +123,9 @@ pub(crate) struct LogprobArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine
-  grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine --dtype bf16")]
+  grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine --dtype bf16
+
+Weights that would not be finite are refused.")]
 pub(crate) struct MergeArguments {
     /// Model folder on which the adapter was trained
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
@@ -131,12 +133,15 @@ pub(crate) struct MergeArguments {
     /// Adapter folder (PEFT format)
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) adapter: PathBuf,
-    /// Model folder to create; must not exist
+    /// Model folder to create
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub(crate) output: PathBuf,
     /// Data type of the weights: f32, or bf16 for half the size
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = stored_as, help_heading = "Output")]
     pub(crate) dtype: StoredAs,
+    /// Replace an existing model folder
+    #[arg(long, help_heading = "Output")]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
