@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::models::no_thinking_switch;
 use grpo_data::{
-    Augmentation, ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt,
-    PromptFile, deserialize_settings,
+    Augmentation, ChatOptions, ChatTemplate, Codec, ConfigFault, DataError, ExampleFile, Examples,
+    Prompt, PromptFile, deserialize_settings,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,6 +66,11 @@ pub trait DataReader: fmt::Debug + Send + Sync {
     /// Returns whether `error` means that all records were too long.
     fn is_too_long(&self, error: &anyhow::Error) -> bool {
         matches!(error.downcast_ref(), Some(DataError::NoRecords { too_long: 1.., .. }))
+    }
+
+    /// Returns whether prompts can be conversations, which `thinking` affects.
+    fn has_conversations(&self) -> bool {
+        false
     }
 
     /// Returns further `config.json` keys of a new model.
@@ -145,13 +151,19 @@ pub struct ReadExamples {
 struct Records;
 
 impl DataReader for Records {
+    fn has_conversations(&self) -> bool {
+        true
+    }
+
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {
+        let note = thinking_note(from.thinking, from.codec.has_thinking_switch())?;
         let options = ChatOptions::for_answer(from.thinking);
         let PromptFile { prompts, lines, report } =
             PromptFile::read(from.file, from.codec, &options, from.longest)?;
         let places = lines.iter().map(|line| format!("{}:{line}", from.file.display())).collect();
         let files = vec![from.file.to_owned()];
-        Ok(ReadPrompts { prompts, places, report: report.to_string(), files })
+        let report = format!("{report}{}", note.map_or(String::new(), |note| format!("; {note}")));
+        Ok(ReadPrompts { prompts, places, report, files })
     }
 
     fn examples(
@@ -164,6 +176,9 @@ impl DataReader for Records {
         let options = ChatOptions::for_answer(thinking);
         let read = ExampleFile::read(file, codec, &options, longest, validation_fraction, seed)?;
         let mut report = read.report.to_string();
+        report.extend(
+            thinking_note(thinking, codec.has_thinking_switch())?.map(|n| format!("; {n}")),
+        );
         if validation_fraction > 0.0 {
             let Examples { train, validation } = &read.examples;
             report +=
@@ -173,6 +188,38 @@ impl DataReader for Records {
         let (examples, report) = (read.examples, vec![report]);
         Ok(ReadExamples { examples, augmentation: None, report, files })
     }
+}
+
+/// Returns a note if `data.thinking` has no effect because the chat template has no such switch.
+///
+/// # Errors
+/// Returns an error if the template cannot enable thinking although the key asks for it.
+pub(crate) fn thinking_note(
+    thinking: Option<bool>,
+    has_switch: bool,
+) -> anyhow::Result<Option<String>> {
+    let Some(thinking) = thinking.filter(|_| !has_switch) else { return Ok(None) };
+    let effect = no_thinking_switch(&format!("data.thinking = {thinking}"), &"the model");
+    anyhow::ensure!(!thinking, "{effect}; remove it");
+    Ok(Some(effect))
+}
+
+/// Like [`thinking_note`], with the chat template in the folder `model`, which need not exist.
+///
+/// # Errors
+/// Returns an error if training would refuse the key.
+pub(crate) fn check_thinking(
+    reader: &dyn DataReader,
+    thinking: Option<bool>,
+    model: &Path,
+) -> anyhow::Result<Option<String>> {
+    if !(reader.has_conversations() && model.is_dir()) {
+        return Ok(None);
+    }
+    // Other faults of the folder are found when the model is loaded.
+    let Ok(template) = ChatTemplate::from_folder(model) else { return Ok(None) };
+    let has_switch = template.is_some_and(|template| template.has_thinking_switch());
+    thinking_note(thinking, has_switch)
 }
 
 /// A `[data]` section, consisting of the command's keys and the file format's keys.

@@ -10,7 +10,7 @@ use grpo_rewards::Reward;
 use grpo_train::{TrainError, unconditional_prompts};
 use serde::{Deserialize, Serialize};
 
-use crate::data::{DataSection, ReadFrom, ReadPrompts, SharedKeys};
+use crate::data::{DataSection, ReadFrom, ReadPrompts, SharedKeys, check_thinking};
 use crate::models::Loaded;
 use crate::source::{Opened, PromptStream, Source};
 
@@ -42,6 +42,14 @@ impl DataSection<PromptKeys> {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         let thinking = self.keys.thinking;
         self.reader.check(&SharedKeys { thinking, ..SharedKeys::default() })
+    }
+
+    /// Returns a note if `thinking` has no effect with the chat template in the folder `model`.
+    ///
+    /// # Errors
+    /// Returns an error if training would refuse the key.
+    pub(crate) fn check_thinking(&self, model: &Path) -> anyhow::Result<Option<String>> {
+        check_thinking(&*self.reader, self.keys.thinking, model)
     }
 
     /// Returns a copy of this section for a different file.
@@ -215,6 +223,14 @@ impl Prompts {
         match &self.origin {
             PromptOrigin::Stream(stream) => stream.of_evaluation(count),
             PromptOrigin::Unconditional(_) | PromptOrigin::File { .. } => self.first(count),
+        }
+    }
+
+    /// Returns the first prompt of the file, if the prompts are from one.
+    pub(crate) fn first_of_file(&self) -> Option<&Prompt> {
+        match &self.origin {
+            PromptOrigin::File { prompts, .. } => prompts.first(),
+            PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => None,
         }
     }
 

@@ -377,6 +377,23 @@ impl Codec {
         matches!(self.tokens, Tokens::Text { chat: Some(_), .. })
     }
 
+    /// Returns whether the chat template has a switch for thinking (`enable_thinking`). Without a
+    /// template, there is none.
+    pub fn has_thinking_switch(&self) -> bool {
+        match &self.tokens {
+            Tokens::Text { chat: Some(chat), .. } => chat.has_thinking_switch(),
+            _ => false,
+        }
+    }
+
+    /// Decodes ids, including special tokens if they have a text.
+    pub fn decode_all(&self, ids: &[u32]) -> String {
+        match &self.tokens {
+            Tokens::Text { tokenizer, .. } => tokenizer.decode_all(ids),
+            Tokens::Own(_) | Tokens::Ids => self.decode(ids),
+        }
+    }
+
     /// Returns `true` if the codec can decode ids to text.
     pub fn is_text(&self) -> bool {
         !matches!(self.tokens, Tokens::Ids)

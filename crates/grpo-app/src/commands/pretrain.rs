@@ -20,7 +20,7 @@ use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
 use crate::checkpoint::CheckpointSection;
 use crate::config::Origin;
-use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys};
+use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys, check_thinking};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
@@ -134,10 +134,17 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     file.data = data.settings()?;
     if arguments.check {
         let PretrainFile { run, start, adapter, .. } = &file;
+        let thinking = start.as_ref().map(|start| {
+            check_thinking(&*data.reader, data.keys.thinking, start)
+        });
+        let thinking = thinking.transpose()?.flatten();
         let start = start.iter().map(|path| ("model", path));
         let adapter = adapter.iter().map(|path| ("adapter", path));
         let inputs = start.chain(adapter).chain([("data", &data.keys.file)]);
-        say_checked(arguments.configuration()?, run, arguments.force, inputs);
+        say_checked(arguments.configuration()?, run, arguments.force, inputs)?;
+        if let Some(note) = thinking {
+            say(format_args!("note         {note}"));
+        }
         return Ok(());
     }
     let device = device::device()?.autodiff();

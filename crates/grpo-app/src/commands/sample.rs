@@ -3,6 +3,7 @@
 mod completions;
 
 use clap::ArgMatches;
+use grpo_data::ChatOptions;
 
 use crate::args::SampleArguments;
 use crate::device;
@@ -62,7 +63,9 @@ pub(crate) fn run(
         );
     }
     // Models trained for a task reply without thinking.
-    let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
-    let chat = loaded.chat_options(thinking, &arguments.model)?;
+    let chat = match of_tasks.is_empty() {
+        true => loaded.chat_options(arguments.thinking, &arguments.model)?,
+        false => ChatOptions::for_answer(Some(false)),
+    };
     completions::run(arguments, of_tasks, &loaded, &chat)
 }

@@ -125,6 +125,39 @@ impl MemoryPlan {
         }
     }
 
+    /// Returns a note if the run uses settings that save memory at the expense of time, although it fits
+    /// into half of `available` bytes without them.
+    pub(super) fn spare(
+        file: &TrainFile,
+        policy: &Policy,
+        longest_prompt: usize,
+        lengths: Option<Lengths>,
+        available: Option<u64>,
+    ) -> Option<String> {
+        let mut keys = Vec::new();
+        if file.base_precision != WeightPrecision::F32 {
+            keys.push("base_precision");
+        }
+        if file.train.activation_checkpointing {
+            keys.push("train.activation_checkpointing");
+        }
+        let mut fast = file.clone();
+        fast.base_precision = WeightPrecision::F32;
+        fast.train.activation_checkpointing = false;
+        let needed = Self::of(&fast, policy, longest_prompt, lengths, 1).needed();
+        let fits = !keys.is_empty() && available.is_some_and(|available| needed < available / 2);
+        fits.then(|| {
+            format!(
+                "note         {} save{} memory but cost{} time on a CPU; without {}, the run needs about {}",
+                keys.join(" and "),
+                if keys.len() == 1 { "s" } else { "" },
+                if keys.len() == 1 { "s" } else { "" },
+                if keys.len() == 1 { "it" } else { "them" },
+                words(needed)
+            )
+        })
+    }
+
     /// Limits the kept activations to what is left of `available` bytes, and returns the latter.
     pub(super) fn limit_kept(&mut self, available: u64) -> u64 {
         let left = available.saturating_sub(self.needed());

@@ -2,6 +2,7 @@
 //! lengths, memory and disk space.
 
 mod disk;
+mod first_prompt;
 mod memory;
 mod section;
 mod trial;
@@ -16,7 +17,7 @@ use crate::device::{self, Backend};
 use crate::first_screen;
 use crate::phase::Phase;
 use crate::prompts::Prompts;
-use crate::train_file::TrainFile;
+use crate::train_file::{ModelSize, TrainFile};
 use memory::MemoryPlan;
 use trial::Trial;
 
@@ -33,10 +34,14 @@ pub(crate) fn preflight(
     let phase = Phase::begin("sampling and scoring a trial batch");
     let trial = Trial::of(file, grpo, prompts, codec, actions)?;
     drop(phase);
+    trial.iter().try_for_each(|trial| trial.refuse_failures(file))?;
     let seconds = trial.as_ref().map(Trial::seconds_per_completion);
     let ranks = grpo.learner().ranks().count();
-    let mut lines = vec![first_screen::plan(file, ranks, seconds)];
+    let mut lines = first_prompt::lines(prompts, codec, grpo.policy());
+    lines.push(first_screen::plan(file, ranks, seconds));
     lines.extend(trial.iter().flat_map(|trial| trial.lines(file)));
+    let unusual = ModelSize::of(grpo.policy()).unusual_learning_rate(file.optimizer.learning_rate);
+    lines.extend(unusual.map(|unusual| format!("warning: {unusual}")));
     let lengths = trial.as_ref().map(Trial::lengths);
     let disk = disk::Need::of(file, grpo.policy(), lengths);
     lines.push(format!("disk         {}", disk.checked(&file.run)?));
@@ -49,6 +54,7 @@ pub(crate) fn preflight(
             grpo.learner().limit_reuse(plan.limit_kept(available));
         }
         lines.push(plan.line(ranks, available));
+        lines.extend(MemoryPlan::spare(file, grpo.policy(), prompts.longest(), lengths, available));
     }
     let micro_batches = plan.micro_batches;
     if micro_batches < ranks as f64 {
