@@ -2,17 +2,17 @@
 
 use anyhow::Context;
 use grpo_eval::{Embedder, HashedNgrams, QualityChecker, cosine};
+use grpo_rewards::{AnswerReward, Reward, RewardInput};
 use regex::Regex;
+use serde_json::{Map, Value};
 
 use super::{Generation, PromptGenerations};
-
-/// Number of dimensions of the vectors for `relevance`.
-pub(super) const WIDTH: usize = 512;
 
 /// A condition that a completion has to meet.
 enum Condition {
     Quality(QualityChecker),
     Exact,
+    Answer(AnswerReward),
     Score(f64),
     Relevance(f64, HashedNgrams),
     Pattern(Regex),
@@ -22,11 +22,12 @@ enum Condition {
 pub(crate) struct PassRule(Vec<Condition>);
 
 impl PassRule {
-    /// Parses the value of `--pass`.
+    /// Parses the values of `--pass` and `--extract`.
     ///
     /// # Errors
-    /// Returns an error if a condition is unknown or its value is out of range.
-    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+    /// Returns an error if a condition is unknown or its value is out of range, or if `extract` is
+    /// not used.
+    pub(crate) fn parse(text: &str, extract: Option<&str>) -> anyhow::Result<Self> {
         // A pattern may contain commas, so it is the last condition.
         let (before, pattern) = match text.split_once("pattern:") {
             Some((before, pattern)) => (before.trim_end_matches(','), Some(pattern)),
@@ -41,24 +42,27 @@ impl PassRule {
             conditions.push(match one.split_once(':') {
                 None if one == "quality" => Condition::Quality(QualityChecker::default()),
                 None if one == "exact" => Condition::Exact,
+                None if one == "answer" => {
+                    let extract = extract.map(|pattern| regex("--extract ", pattern)).transpose()?;
+                    Condition::Answer(AnswerReward { field: ANSWER.to_owned(), extract })
+                }
                 Some(("score", value)) => Condition::Score(number(value)?),
                 Some(("relevance", value)) => {
-                    Condition::Relevance(number(value)?, HashedNgrams::new(WIDTH))
+                    Condition::Relevance(number(value)?, HashedNgrams::default())
                 }
                 _ => anyhow::bail!(
-                    "--pass {one}: unknown condition; expected quality, exact, score:X, relevance:X or pattern:REGEX"
+                    "--pass {one}: unknown condition; expected quality, exact, answer, score:X, relevance:X or pattern:REGEX"
                 ),
             });
         }
         if let Some(pattern) = pattern {
-            let pattern = Regex::new(pattern).map_err(|error| {
-                // The last line contains the error. The preceding lines show its position.
-                let fault = error.to_string();
-                let fault = fault.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                anyhow::anyhow!("--pass pattern:{pattern}: {fault}")
-            })?;
-            conditions.push(Condition::Pattern(pattern));
+            conditions.push(Condition::Pattern(regex("--pass pattern:", pattern)?));
         }
+        let uses_extract = conditions.iter().any(|one| matches!(one, Condition::Answer(_)));
+        anyhow::ensure!(
+            extract.is_none() || uses_extract,
+            "--extract is only used by --pass answer; add it, or remove --extract"
+        );
         anyhow::ensure!(!conditions.is_empty(), "--pass is empty; expected for example quality");
         Ok(Self(conditions))
     }
@@ -81,6 +85,20 @@ impl PassRule {
                     "--pass exact requires a reference for each prompt; add a `reference` to each record, or --references FILE"
                 );
                 Ok(prompt.references.iter().any(|reference| reference.trim() == of.text.trim()))
+            }
+            Condition::Answer(reward) => {
+                anyhow::ensure!(
+                    !prompt.references.is_empty(),
+                    "--pass answer requires the correct answer of each prompt; add an `answer` to each record, name another key with --reference-column, or use --references FILE"
+                );
+                let is_correct = |reference: &String| {
+                    let fields =
+                        Map::from_iter([(ANSWER.to_owned(), Value::from(reference.as_str()))]);
+                    let input =
+                        RewardInput { text: of.text.clone(), fields, ..RewardInput::default() };
+                    reward.score(&[input])[0].total() == Some(1.0)
+                };
+                Ok(prompt.references.iter().any(is_correct))
             }
             Condition::Score(minimum) => {
                 let score = of.score.context(
@@ -107,18 +125,39 @@ impl PassRule {
     }
 }
 
+/// Field from which the reward reads the correct answer.
+const ANSWER: &str = "answer";
+
+fn regex(option: &str, pattern: &str) -> anyhow::Result<Regex> {
+    Regex::new(pattern).map_err(|error| {
+        // The last line contains the error. The preceding lines show its position.
+        let fault = error.to_string();
+        let fault = fault.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        anyhow::anyhow!("{option}{pattern}: {fault}")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn passes(rule: &str, text: &str, score: Option<f64>) -> anyhow::Result<bool> {
+        passes_with(rule, None, text, score)
+    }
+
+    fn passes_with(
+        rule: &str,
+        extract: Option<&str>,
+        text: &str,
+        score: Option<f64>,
+    ) -> anyhow::Result<bool> {
         let prompt = PromptGenerations {
             prompt: "What is 2 + 3?".to_owned(),
             references: vec!["5".to_owned()],
             generations: vec![],
         };
         let generation = Generation { text: text.to_owned(), score, ..Generation::default() };
-        PassRule::parse(rule)?.passes(&prompt, &generation)
+        PassRule::parse(rule, extract)?.passes(&prompt, &generation)
     }
 
     #[test]
@@ -136,11 +175,25 @@ mod tests {
     }
 
     #[test]
+    fn answers_are_compared_as_the_reward_does() {
+        let answer = |extract, text| passes_with("answer", extract, text, None).unwrap();
+        assert!(answer(None, " 5.0\n") && !answer(None, "It is 5."));
+        let extract = Some("is (\\d+)");
+        assert!(answer(extract, "It is 4, no, it is 5.") && !answer(extract, "It is 5 or is 4."));
+        let fault = |rule, extract| passes_with(rule, extract, "", None).unwrap_err().to_string();
+        assert!(fault("answer", Some("(")).starts_with("--extract (: "));
+        assert_eq!(
+            fault("exact", extract),
+            "--extract is only used by --pass answer; add it, or remove --extract"
+        );
+    }
+
+    #[test]
     fn rules_that_cannot_be_applied_are_refused() {
         let fault = |rule: &str| passes(rule, "x", None).unwrap_err().to_string();
         assert_eq!(
             fault("good"),
-            "--pass good: unknown condition; expected quality, exact, score:X, relevance:X or pattern:REGEX"
+            "--pass good: unknown condition; expected quality, exact, answer, score:X, relevance:X or pattern:REGEX"
         );
         assert_eq!(fault("score:much"), "--pass score:much: `much` is not a number");
         assert!(fault("score:1").starts_with("--pass score requires a score for each completion"));

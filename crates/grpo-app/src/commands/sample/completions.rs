@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
+    ChatOptions, Codec, FileOrigin, Finish, Group, Message, Prompt, PromptReader, PromptRecord,
+    PromptSource,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -34,6 +35,9 @@ struct Line<'a> {
     /// Reference completions of the prompt.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     references: &'a [String],
+    /// Other keys of the prompt's record, e.g. the answer that an evaluation needs.
+    #[serde(flatten)]
+    fields: &'a Map<String, Value>,
     /// Index of the completion among those for the same prompt.
     sample: u32,
     /// Decoded text, or `None` without a tokenizer.
@@ -92,6 +96,9 @@ pub(super) fn run(
     loaded: &Loaded,
     options: &ChatOptions,
 ) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.output {
+        check_ending(path)?;
+    }
     let codec = &loaded.spec.codec;
     let context = loaded.policy.context_length();
     let (sources, prompts) = prompts(arguments, of_tasks, codec, options, context)?;
@@ -114,13 +121,42 @@ pub(super) fn run(
     }
 }
 
+/// Refuses endings of other formats, whose readers would not find what they expect.
+fn check_ending(path: &Path) -> anyhow::Result<()> {
+    let (_, ending) = FileOrigin::new(path);
+    anyhow::ensure!(
+        !["smi", "csv", "tsv", "txt", "sdf", "parquet"].contains(&ending.as_str()),
+        "-o {}: completions of this model are written as JSON lines; use a name that ends in .jsonl",
+        path.display()
+    );
+    Ok(())
+}
+
 /// A prompt as given, with its references.
 #[derive(Default)]
 struct Source {
     prompt: Option<PromptSource>,
     key: Option<String>,
     references: Vec<String>,
+    fields: Map<String, Value>,
 }
+
+/// Keys of the output that do not come from the prompt's record.
+const OWN_KEYS: [&str; 13] = [
+    "completion",
+    "completion_ids",
+    "finish",
+    "logprobs",
+    "prompt",
+    "prompt_ids",
+    "prompt_key",
+    "reference",
+    "references",
+    "sample",
+    "settings",
+    "sum",
+    "text",
+];
 
 /// Returns the keys `reference` or `references` of a prompt's record, which are copied to the output.
 fn references_of(fields: &Map<String, Value>) -> Vec<String> {
@@ -156,11 +192,12 @@ fn prompts(
     let has_prompts = !arguments.prompt.is_empty() || !of_tasks.is_empty();
     for TaskPrompt { option, source, key, references } in of_tasks {
         let ids = codec.prompt(&source, options).context(option)?;
-        push(Source { prompt: Some(source), key: Some(key), references }, ids);
+        let fields = Map::new();
+        push(Source { prompt: Some(source), key: Some(key), references, fields }, ids);
     }
     if let Some(path) = &arguments.prompts {
         for record in PromptReader::open(path)? {
-            let PromptRecord { line, prompt, fields, .. } = record?;
+            let PromptRecord { line, prompt, mut fields, .. } = record?;
             let ids = codec
                 .prompt(&prompt, options)
                 .with_context(|| format!("{}:{line}", path.display()))?;
@@ -170,10 +207,9 @@ fn prompts(
                 path.display(),
                 ids.len()
             );
-            push(
-                Source { prompt: Some(prompt), key: None, references: references_of(&fields) },
-                ids,
-            );
+            let references = references_of(&fields);
+            fields.retain(|key, _| !OWN_KEYS.contains(&key.as_str()));
+            push(Source { prompt: Some(prompt), key: None, references, fields }, ids);
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
     } else if !has_prompts {
@@ -199,6 +235,7 @@ fn write_lines(
                 prompt: source.prompt.as_ref(),
                 prompt_key: source.key.as_deref(),
                 references: &source.references,
+                fields: &source.fields,
                 sample: completion.key().sample,
                 completion: codec.is_text().then(|| codec.decode(&ids)),
                 prompt_ids: &group.prompt.ids,
