@@ -108,7 +108,9 @@ fn refuses_adapters_that_cannot_be_merged() {
     let merge = |model: &str, adapter: &str, to: &str, expected: Data| {
         place.refuse(&["merge", "--model", model, "--adapter", adapter, "-o", to], expected);
     };
-    let exists = |to: &str| format!("`{to}` already exists; use another path, or remove it first");
+    let exists = |to: &str| {
+        format!("{to} already exists; choose another folder, or replace it with --force")
+    };
     merge("m", "a", "m", exists("m").into());
     merge("m", "a", "learn.toml", exists("learn.toml").into());
     for folder in ["m", "a"] {

@@ -264,13 +264,13 @@ fn lines_that_are_no_records() {
     check(
         "[1]",
         str![[
-            r#"the line is not a JSON object: invalid type: list, expected an object; write one object per line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: found a list; expected an object; write one object per line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(
         "{\"question\": \"?\"}",
         str![
-            "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+            "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`); rename `question` with `jq -c '.prompt = .question | del(.question)' OLD > NEW`"
         ].into(),
     );
     check(

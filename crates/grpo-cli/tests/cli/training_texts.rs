@@ -355,7 +355,7 @@ fn refuses_files_without_prompts() {
     check_file(
         "{\"prompt\": \"the\"}\n{\"question\": \"the\"}\n",
         str![
-            "prompts.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+            "prompts.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`); rename `question` with `jq -c '.prompt = .question | del(.question)' OLD > NEW`"
         ],
     );
     let place = place("llama");
@@ -373,7 +373,7 @@ fn refuses_files_without_prompts() {
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=nothing"],
-        str!["--set reference.from=nothing: reference.from: unknown variant `nothing`, expected `start` or `base`"],
+        str!["--set reference.from=nothing: reference.from: unknown value `nothing`, expected `start` or `base`"],
     );
 }
 

@@ -241,7 +241,7 @@ fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
     let error = grpo.step(&unconditional_prompts(3, vocabulary().boundary()), 4).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the reward failed for 24 of 24 completions of step 5; first failure: the reward exceeded its time limit of 1ms"
+        "the reward failed for 24 of 24 completions of step 5, more than train.max_failed_rewards = 0 allows; raise it, or set on_failure = \"abstain\" in the section of an external reward to leave such completions out; first failure: the reward exceeded its time limit of 1ms"
     );
     assert_eq!(parameters(grpo.policy()), before);
 }
@@ -285,7 +285,7 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     cold.sampling.temperature = 0.0;
     assert_eq!(
         refusal(cold),
-        "sampling: temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
+        "sampling: temperature = 0 is out of range; use top_k = 1 (--top-k 1) for the most likely token at each step"
     );
 }
 
