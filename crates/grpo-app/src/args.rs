@@ -71,8 +71,8 @@ pub(crate) enum Command {
     Train(TrainArguments),
     /// Test a training configuration with a short run
     ///
-    /// Runs 100 steps with small batches and a low learning rate. Guards stop the run if something
-    /// goes wrong. The verdict checks that the reward did not fall, the KL stayed small, samples
+    /// Takes the first 20 steps of the configuration, with its batches, learning rate and guards. The
+    /// verdict checks that the reward did not fall, the KL stayed small, samples
     /// stayed valid and rewards differed within groups. It also checks that resuming from the
     /// checkpoint three quarters of the way through reproduces the remaining steps bit for bit, and
     /// that the run passes `grpo audit`. The exit code is 0 if the verdict is to go ahead,

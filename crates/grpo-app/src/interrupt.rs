@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -20,6 +20,16 @@ const SAME_REQUEST: Duration = Duration::from_millis(300);
 
 /// Whether the running command saves its progress when the flag is set.
 static SAVES_PROGRESS: AtomicBool = AtomicBool::new(false);
+
+/// What a signal that ends the program now leaves behind, and how to continue.
+static LEFT_BEHIND: Mutex<Option<String>> = Mutex::new(None);
+
+/// Sets what to say if a signal ends the program from now on, e.g. that all steps are saved and how
+/// to resume. By default, there is nothing to save.
+pub(crate) fn leaves_behind(words: impl Into<String>) {
+    let mut left = LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner);
+    *left = Some(words.into());
+}
 
 /// Returns a flag that is set by the first SIGINT, SIGTERM or SIGHUP. The signal handler also
 /// prints a message. While a [`Deferred`] exists, only the second signal ends the program.
@@ -58,16 +68,18 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))
 }
 
-fn answer(saves_progress: bool) -> &'static str {
-    match saves_progress {
-        true => "interrupting (finishing this step; send a second signal to quit without saving)",
-        false => "interrupted  nothing to save",
+fn answer(saves_progress: bool) -> String {
+    if saves_progress {
+        return "interrupting (finishing this step; send a second signal to quit without saving)"
+            .to_owned();
     }
+    let left = LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner);
+    format!("interrupted  {}", left.as_deref().unwrap_or("nothing to save"))
 }
 
 /// While this value exists, interrupted work can save its progress. Otherwise a signal ends the
 /// program immediately, because there is nothing to lose: while loading, while checking, and after
-/// the last save.
+/// the last save, see [`leaves_behind`].
 pub(crate) struct Deferred;
 
 impl Deferred {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use grpo_data::Codec;
 use grpo_model::Policy;
@@ -15,18 +16,19 @@ use grpo_train::{
 
 use crate::args::RunArguments;
 use crate::evidence::violations_of_files;
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Interrupted, leaves_behind};
 use crate::models::Writer;
 use crate::output::{say, say_aside};
 use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
-use crate::ranks::{Inputs, Restored};
+use crate::ranks::{Inputs, Restored, refuse_short_limit};
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{
     Reopened, create_run, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
 };
 use crate::run_log::observer_error;
+use crate::run_reward::{refuse_unasked, resume_command};
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config, device, first_screen};
@@ -61,6 +63,8 @@ pub(crate) struct Resume<'a> {
     pub(crate) is_finished: bool,
     /// URLs of the vLLM servers, if they have changed.
     pub(crate) rollout_url: &'a [String],
+    /// Whether a reward that the run's configuration names may run.
+    pub(crate) run_reward: bool,
 }
 
 impl Session {
@@ -72,13 +76,16 @@ impl Session {
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         let file = configured(arguments, &tasks)?;
+        if let Some(incomplete) = file.schedule.incomplete_warmup(file.train.steps) {
+            say(format_args!("note         {incomplete}"));
+        }
         Self::begin_with(file, tasks, arguments.force, interrupt, ranks)
     }
 
     /// Starts a run from a validated configuration. With `force`, an existing run folder is
     /// renamed.
     pub(crate) fn begin_with(
-        file: TrainFile,
+        mut file: TrainFile,
         tasks: Tasks,
         force: bool,
         interrupt: Arc<AtomicBool>,
@@ -88,7 +95,7 @@ impl Session {
             RunFolder::check_unused(&file.run)?;
         }
         // Performs all checks before creating the run folder.
-        let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
+        let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         let (grpo, codec) = (begun.training.grpo(), &begun.writer.spec.codec);
         let outlook = preflight(&file, grpo, &begun.prompts, codec, &*begun.actions)?;
         let text = config::resolved(&file.resolved()?)?;
@@ -109,10 +116,11 @@ impl Session {
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
-        let &Resume { run, verify, is_finished, rollout_url } = resume;
+        let &Resume { run, verify, is_finished, rollout_url, run_reward } = resume;
         let reopened = reopen(run, |folder| {
             let loaded = TrainFile::of_run(folder, &tasks)?;
             loaded.value.check(&loaded.origin)?;
+            refuse_unasked(&loaded.value, run, run_reward)?;
             Ok(loaded.value)
         })?;
         let Reopened { folder, lock, info, config: mut file } = reopened;
@@ -138,7 +146,7 @@ impl Session {
         } else {
             say_resuming(step, file.train.steps);
         }
-        let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
+        let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
         ranks.wait_for_all()?;
         let before = if is_finished { None } else { begun.preview(&file, &folder, &[])? };
@@ -265,25 +273,6 @@ pub(crate) fn configured(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Res
     Ok(file)
 }
 
-/// Checks that ranks wait for each other longer than rewards may take.
-fn refuse_short_limit(file: &TrainFile, ranks: &Ranks) -> anyhow::Result<()> {
-    let Some(limit) = ranks.time_limit() else { return Ok(()) };
-    let of_step = f64::from(file.train.prompts_per_step) * file.train.group_size as f64;
-    // Evaluations have the same time per completion as steps, but not less in all.
-    let share = (f64::from(file.eval.samples) / of_step).max(1.0);
-    let (limit, of_rewards) = (limit.as_secs_f64(), file.train.reward_time_limit * share);
-    let (what, keys) = match share > 1.0 {
-        true => ("an evaluation", "train.reward_time_limit or eval.samples"),
-        false => ("a step", "train.reward_time_limit"),
-    };
-    anyhow::ensure!(
-        limit > of_rewards,
-        "--rank-time-limit {limit} must be longer than the {} s that the rewards of {what} may take; raise it, or lower {keys}",
-        of_rewards.ceil()
-    );
-    Ok(())
-}
-
 /// The state of a run before its first step.
 pub(crate) struct StartedRun {
     pub(crate) training: Training<Policy>,
@@ -297,16 +286,17 @@ pub(crate) struct StartedRun {
 }
 
 impl StartedRun {
-    /// Loads everything that the configuration refers to, and checks that all ranks have loaded the
-    /// same. Returns the input files too.
+    /// Loads everything that the configuration refers to, sets what it leaves open, and checks that all
+    /// ranks have loaded the same. Returns the input files too.
     pub(crate) fn load(
-        file: &TrainFile,
+        file: &mut TrainFile,
         tasks: &Tasks,
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<(Self, Vec<DataFile>)> {
         let phase = Phase::begin(format!("loading {}", file.model.display()));
         let start = file.start(tasks)?;
+        file.settle(&start.parts.policy, &start.prompts)?;
         drop(phase);
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
@@ -349,6 +339,7 @@ impl StartedRun {
             .transpose()?;
         let actions = Arc::clone(&parts.actions);
         let mut grpo = Grpo::new(parts, config, file.seed)?;
+        file.success.check_components(&grpo.reward_names().parts)?;
         grpo.interrupted_by(interrupt);
         grpo.distribute_over(ranks);
         let mut training = Training::new(grpo, evaluation);
@@ -358,7 +349,8 @@ impl StartedRun {
         Ok(Self { training, prompts, actions, reports, writer, kind })
     }
 
-    /// Prints a summary of the run and evaluates the initial policy.
+    /// Prints a summary of the run and evaluates the initial policy, unless the run has already
+    /// done so.
     fn preview(
         &self,
         file: &TrainFile,
@@ -386,12 +378,32 @@ impl StartedRun {
         if count == 0 {
             return Ok(None);
         }
+        let ranks = grpo.learner().ranks();
+        let prompts = self.training.evaluated_prompts();
+        // All ranks evaluate, or none of them.
+        let kept = folder.read_evaluation_before(prompts, file.eval.config().group_size);
+        ranks.from_first(Some(kept.is_some()))?;
+        if let Some(groups) = kept {
+            say(format_args!(
+                "evaluated    {count} completions before training, kept in {}",
+                folder.evaluation_before_path().display()
+            ));
+            return Ok(Some(Evaluated { groups, time: Duration::ZERO }));
+        }
+        let resume = resume_command("train", folder.path(), file);
+        leaves_behind(format!(
+            "in the evaluation before training; start it again with `grpo {resume}`"
+        ));
         say(format_args!("evaluating   {count} completions before training"));
         let _phase = Phase::begin(format!("sampling and scoring {count} completions"));
-        match self.training.evaluate() {
-            Err(TrainError::Interrupted) => Err(Interrupted.into()),
-            evaluated => Ok(evaluated?),
+        let evaluated = match self.training.evaluate() {
+            Err(TrainError::Interrupted) => return Err(Interrupted.into()),
+            evaluated => evaluated?,
+        };
+        if let Some(evaluated) = &evaluated {
+            folder.write_evaluation_before(&evaluated.groups)?;
         }
+        Ok(evaluated)
     }
 
     fn session(

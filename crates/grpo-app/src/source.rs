@@ -64,6 +64,13 @@ pub trait Source: fmt::Debug + Send + Sync {
         "tokens"
     }
 
+    /// Returns the arguments of a command that shows what the trained model does with `prompt`.
+    /// `model` contains the options that select the model: `--model` and, for an adapter,
+    /// `--adapter`.
+    fn try_out(&self, _model: &[String], _prompt: &Prompt) -> Option<Vec<String>> {
+        None
+    }
+
     /// Reads the prompt data and checks that `reward` can score every completion.
     ///
     /// # Errors

@@ -10,8 +10,7 @@ use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_run::BestTable;
 use grpo_train::{
-    Bucketing, DiversityFilter, DiversityFilterConfig, GuardAction, GuardConfig, NewSimilarTexts,
-    Variation,
+    Bucketing, DiversityFilter, DiversityFilterConfig, NewSimilarTexts, Variation,
 };
 use toml::Table;
 
@@ -109,11 +108,6 @@ pub trait Task: Sync {
     fn drawing(&self, _codec: &Codec) -> Option<Drawing> {
         None
     }
-
-    /// Returns the `grpo trial` limits for the given reward type. The default limits are for text.
-    fn trial_limits(&self, _reward_type: &str) -> Option<TrialLimits> {
-        None
-    }
 }
 
 /// Table rows, each with a name and a value.
@@ -139,37 +133,6 @@ pub struct BestFiles {
     pub identify: Identify,
     /// Name and contents of another file, written at the end of the run.
     pub other: (&'static str, fn(&BestTable) -> String),
-}
-
-/// Limits that a trial has to meet.
-#[derive(Clone, Debug)]
-pub struct TrialLimits {
-    /// A `[success]` key that limits the distance to the reference, and its value.
-    pub max_distance: (&'static str, f64),
-    /// Guards that stop the run, in addition to the one for non-finite values.
-    pub guards: Vec<GuardConfig>,
-}
-
-impl TrialLimits {
-    /// Creates a guard that stops the run when a metric is out of range for `steps` consecutive
-    /// steps.
-    pub fn stop_guard(
-        watch: &str,
-        above: Option<f64>,
-        below: Option<f64>,
-        steps: u32,
-    ) -> GuardConfig {
-        GuardConfig {
-            watch: watch.to_owned(),
-            above,
-            below,
-            steps,
-            from_step: 1,
-            action: GuardAction::Stop,
-            learning_rate_factor: None,
-            kl_coef_factor: None,
-        }
-    }
 }
 
 /// A training objective of `grpo pretrain` that is selected by a section.

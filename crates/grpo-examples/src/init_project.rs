@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use grpo_app::output::say;
+use grpo_app::output::{command_line, say};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_run::{Existing, RunError, write_folder_atomically};
 
@@ -38,17 +38,20 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
         folder.display(),
         FILES.len()
     ));
-    if folder.canonicalize().ok()
-        != std::env::current_dir().and_then(|path| path.canonicalize()).ok()
-    {
-        say(format_args!("next         cd {}", folder.display()));
+    let mut title = "next";
+    let here = std::env::current_dir().and_then(|path| path.canonicalize()).ok();
+    if folder.canonicalize().ok() != here {
+        let command = command_line(["cd", &folder.display().to_string()]);
+        say(format_args!("{title:<12} {command}"));
+        title = "";
     }
     for (command, what) in [
         ("grpo train configs/molecules/grpo.toml", "molecules with higher drug-likeness"),
         ("grpo run configs/replies/pipeline.toml", "replies to tweets, in two phases"),
         ("grpo run configs/infill/pipeline.toml", "blanks in molecules, with a judge"),
     ] {
-        say(format_args!("             {command}   # {what}"));
+        say(format_args!("{title:<12} {command}   # {what}"));
+        title = "";
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::Characters;
 use crate::{FillBlanks, MaskedStream, MaskedText, MaskingPlan, Split};
 use anyhow::Context;
+use clap::ValueEnum;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, Purpose, TextCodec, deserialize_settings};
 use grpo_model::{LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
@@ -135,6 +136,22 @@ impl Source for BlankSections {
 
     fn tokens_name(&self) -> &'static str {
         "blanks"
+    }
+
+    fn try_out(&self, model: &[String], _prompt: &Prompt) -> Option<Vec<String>> {
+        // `grpo fill` has no adapters.
+        let [_, folder] = model else { return None };
+        let (section, _) = self.both();
+        let unit = section.unit.to_possible_value()?;
+        let options = [
+            ("held-out", section.file.display().to_string()),
+            ("unit", unit.get_name().to_owned()),
+            ("length", section.length.to_string()),
+            ("validation-fraction", section.validation_fraction.to_string()),
+            ("random", "0.3".to_owned()),
+        ];
+        let options = options.map(|(name, value)| format!("--{name}={value}"));
+        Some(["fill".to_owned(), folder.clone()].into_iter().chain(options).collect())
     }
 
     fn open(&self, loaded: &Loaded, reward: &dyn Reward, seed: u64) -> anyhow::Result<Opened> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use grpo_app::data::DataFormat;
 use grpo_app::eval::Suite;
 use grpo_app::source::SourceKind;
-use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling, TrialLimits};
+use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::mean;
 use grpo_data::{Codec, CodecKind};
@@ -19,15 +19,12 @@ use crate::best::structure_file;
 use crate::components::ComponentsConfig;
 use crate::conditions::{self, ConditionsConfig};
 use crate::fingerprints::Fingerprints;
-use crate::identity::identities;
+use crate::identity::{identities, identity, scored_molecule};
 use crate::pmo_reward::PmoConfig;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::variation::MoleculeVariation;
 use crate::{MoleculeSummary, Vocabulary};
-
-/// The reward types that only score molecules.
-const REWARDS: [&str; 4] = ["molecule", "components", "conditions", "pmo"];
 
 /// The task of generating molecules as SMILES.
 pub struct Molecules;
@@ -103,16 +100,21 @@ impl Task for Molecules {
     }
 
     fn bucketings(&self) -> Vec<Bucketing> {
-        let bucketing =
-            |name, buckets| Bucketing { name, buckets, similarity: Some(Fingerprints::empty) };
+        let bucketing = |name, buckets, holds_copies| Bucketing {
+            name,
+            buckets,
+            similarity: Some(Fingerprints::empty),
+            holds_copies,
+            identify: Some(identities),
+        };
         vec![
-            bucketing("scaffold", |texts| buckets(texts, Molecule::scaffold)),
-            bucketing("topological_scaffold", |texts| {
-                buckets(texts, Molecule::topological_scaffold)
-            }),
-            bucketing("smiles", |texts| {
-                buckets(texts, |molecule| Ok(molecule.canonical_smiles().to_owned()))
-            }),
+            bucketing("scaffold", |texts| buckets(texts, Molecule::scaffold), false),
+            bucketing(
+                "topological_scaffold",
+                |texts| buckets(texts, Molecule::topological_scaffold),
+                false,
+            ),
+            bucketing("smiles", |texts| buckets(texts, identity), true),
         ]
     }
 
@@ -123,29 +125,24 @@ impl Task for Molecules {
 
     fn drawing(&self, codec: &Codec) -> Option<Drawing> {
         codec.own::<Vocabulary>()?;
-        Some(|smiles| Molecule::parse(smiles).ok()?.draw().ok())
-    }
-
-    fn trial_limits(&self, reward_type: &str) -> Option<TrialLimits> {
-        REWARDS.contains(&reward_type).then(|| TrialLimits {
-            max_distance: ("success.max_kl", 0.05),
-            guards: vec![
-                TrialLimits::stop_guard("kl", Some(0.1), None, 1),
-                // The guard requires three steps in a row. Each step has 8 completions, so even
-                // with 80% valid completions, the validity is below one half in one of a hundred
-                // steps.
-                TrialLimits::stop_guard("rewards/valid/mean", None, Some(0.5), 3),
-            ],
+        Some(Drawing {
+            draw: |smiles| Molecule::parse(smiles).ok()?.draw().ok(),
+            canonical: |smiles| identity(&Molecule::parse(smiles).ok()?).ok(),
         })
     }
 }
 
-/// Returns a bucket for each valid molecule.
+/// Returns a bucket for each valid molecule. A molecule whose scaffold cannot be generalized is in
+/// the bucket of its scaffold, so that none escapes the filter.
 fn buckets(
     texts: &[&str],
     bucket: fn(&Molecule) -> Result<String, InvalidSmiles>,
 ) -> Vec<Option<String>> {
-    texts.par_iter().map(|smiles| bucket(&Molecule::parse(smiles).ok()?).ok()).collect()
+    let of = |smiles: &&str| {
+        let molecule = scored_molecule(smiles).ok()?;
+        bucket(&molecule).or_else(|_| molecule.scaffold()).or_else(|_| identity(&molecule)).ok()
+    };
+    texts.par_iter().map(of).collect()
 }
 
 /// Rows of the table for runs with conditions, each with a component of their reward.
@@ -177,4 +174,45 @@ fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> 
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucketing(name: &str) -> Bucketing {
+        Molecules.bucketings().into_iter().find(|it| it.name == name).unwrap()
+    }
+
+    /// Neither a hypervalent center, nor several fragments, nor labels escape the filter.
+    #[test]
+    fn every_valid_molecule_has_a_bucket() {
+        let molecules = [
+            "c1ccc(S(c2ccccc2)(c2ccccc2)(c2ccccc2)(c2ccccc2)c2ccccc2)cc1",
+            "Cc1ccc(P(c2ccccc2)(c2ccccc2)(c2ccccc2)c2ccccc2)cc1",
+            "Cc1ccc2c(c1)OP1(O2)(Oc2ccccc2O1)c1ccccc1",
+            "C1CCS2(CC1)(CCCC2)C1CC1",
+            "CCO",
+            "C",
+            "[Na+].[Cl-]",
+            "F[Si-2]1(F)(F)(F)CCCC1",
+        ];
+        for name in ["scaffold", "topological_scaffold", "smiles"] {
+            let found = (bucketing(name).buckets)(&molecules);
+            assert!(found.iter().all(Option::is_some), "{name}: {found:?}");
+            assert_eq!((bucketing(name).buckets)(&["C(", ""]), [None, None]);
+        }
+    }
+
+    #[test]
+    fn salts_and_labels_are_in_the_bucket_of_their_molecule() {
+        for name in ["scaffold", "topological_scaffold", "smiles"] {
+            let bucketing = bucketing(name);
+            let texts = ["Cc1ccccc1", "CC1=CC=CC=C1", "Cc1ccccc1.C1CCCC1", "Cl.Cc1ccccc1"];
+            let found = (bucketing.buckets)(&texts);
+            assert!(found.iter().all(|bucket| bucket == &found[0]), "{name}: {found:?}");
+            let identities = bucketing.identify.unwrap()(&texts);
+            assert!(identities.iter().all(|it| it == &identities[0]), "{identities:?}");
+        }
+    }
 }

@@ -19,6 +19,10 @@ pub(crate) struct TrainArguments {
     /// the recorded ones
     #[arg(long, help_heading = "Run")]
     pub(crate) verify: bool,
+    /// With --resume: run the program, Python file or server that the run's configuration names as
+    /// its reward. Only for run folders that you trust
+    #[arg(long, help_heading = "Run")]
+    pub(crate) run_reward: bool,
     /// With --resume: URL of a vLLM server, if they have changed; repeatable
     #[arg(long, value_name = "URL", help_heading = "Run")]
     pub(crate) rollout_url: Vec<String>,
@@ -56,7 +60,7 @@ pub(crate) struct TrialArguments {
         help_heading = "Configuration"
     )]
     pub(crate) set: Vec<String>,
-    /// Number of steps, at least 10; stages and intervals scale with it [default: 100]
+    /// Number of steps, at least 10; stages and intervals scale with it [default: 20]
     #[arg(long, value_name = "N", conflicts_with = "resume", help_heading = "Configuration")]
     pub(crate) steps: Option<u32>,
     /// Run folder [default: configuration key `run`, plus -trial]
@@ -68,6 +72,10 @@ pub(crate) struct TrialArguments {
     /// Resume the trial in this run folder from its newest complete checkpoint
     #[arg(long, value_name = "RUN", conflicts_with = "config", help_heading = "Run")]
     pub(crate) resume: Option<PathBuf>,
+    /// With --resume: run the program, Python file or server that the run's configuration names as
+    /// its reward. Only for run folders that you trust
+    #[arg(long, help_heading = "Run")]
+    pub(crate) run_reward: bool,
     /// Skip the resume check, which repeats the last quarter of the steps
     #[arg(long, help_heading = "Run")]
     pub(crate) no_resume_check: bool,

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use comfy_table::Table;
 use grpo_ranks::Ranks;
-use grpo_report::{Judged, Outcome, Stage, judge, stages};
+use grpo_report::{AUDIT, Judged, Outcome, Stage, judge, stages};
 use grpo_run::{EventKind, RunFolder, Verdict};
 
 use crate::args::TrialArguments;
@@ -16,6 +16,7 @@ use crate::evidence::{Depth, findings};
 use crate::interrupt::{self, Interrupted};
 use crate::output::{say, sentence, table};
 use crate::resume_check::{left_out, resume_check};
+use crate::run_reward::resume_command;
 use crate::session::{Resume, Session};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -31,7 +32,8 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
         return Err(failure);
     }
     let criteria = &trial.file.success;
-    let mut verdict = judge(&metrics, &folder.read_events()?, criteria);
+    let comparison = folder.read_comparison()?;
+    let mut verdict = judge(&metrics, &folder.read_events()?, comparison.as_ref(), criteria);
     let steps = u64::from(trial.file.train.steps);
     verdict.criteria.push(match arguments.no_resume_check {
         true => left_out("skipped by --no-resume-check"),
@@ -109,7 +111,9 @@ fn trained(
     let mut session = match (&arguments.resume, &arguments.config) {
         (Some(run), _) => {
             refuse_other_runs(run)?;
-            let resume = Resume { run, verify: false, is_finished: false, rollout_url: &[] };
+            let run_reward = arguments.run_reward;
+            let resume =
+                Resume { run, verify: false, is_finished: false, rollout_url: &[], run_reward };
             Session::resume(&resume, *tasks, stop, &Ranks::alone())?
         }
         (None, configuration) => {
@@ -123,10 +127,8 @@ fn trained(
     let path = session.folder.path().to_owned();
     match failure {
         Some(failure) if failure.is::<Interrupted>() => {
-            say(format_args!(
-                "use `grpo trial --resume {}` to also get the verdict",
-                path.display()
-            ));
+            let resume = resume_command("trial", &path, &session.file);
+            say(format_args!("use `grpo {resume}` to also get the verdict"));
             Err(failure)
         }
         failure => Ok(Trial { file: session.file, path, kind: session.kind, failure }),
@@ -146,7 +148,7 @@ fn has_guard_ended(folder: &RunFolder) -> anyhow::Result<bool> {
 
 /// Audits the files of the run.
 fn audited(run: &Path, tasks: &Tasks) -> Judged {
-    let judged = |outcome, sentence| Judged { name: "Audit", outcome, sentence };
+    let judged = |outcome, sentence| Judged::new(AUDIT, outcome, sentence);
     let findings = match findings(run, tasks, Depth::Weights) {
         Ok((_, findings)) => findings,
         Err(error) => return judged(Outcome::Failed, sentence(&error)),
@@ -174,7 +176,7 @@ fn audited(run: &Path, tasks: &Tasks) -> Judged {
 }
 
 fn names(judged: &[&Judged]) -> String {
-    judged.iter().map(|judged| judged.name).collect::<Vec<_>>().join(", ")
+    judged.iter().map(|judged| &*judged.name).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a table with one row per stage.

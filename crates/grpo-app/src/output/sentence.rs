@@ -1,9 +1,13 @@
 //! Error messages in a single sentence.
 
+use std::error::Error;
+
+use grpo_data::{in_plain_words, json_reason, plain_numbers};
+
 /// Joins an error and its causes into one sentence without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(words) {
         if sentence.is_empty() {
             sentence = cause;
         } else if !sentence.contains(&cause) {
@@ -16,8 +20,19 @@ pub fn sentence(error: &anyhow::Error) -> String {
     without_os_codes(&sentence)
 }
 
+/// Describes a cause. Those of libraries have words of Rust.
+fn words(cause: &(dyn Error + 'static)) -> String {
+    if let Some(error) = cause.downcast_ref::<serde_json::Error>() {
+        return json_reason(error);
+    }
+    if let Some(error) = cause.downcast_ref::<toml::de::Error>() {
+        return in_plain_words(error.message(), "table");
+    }
+    plain_numbers(&cause.to_string())
+}
+
 /// Returns a command line that a POSIX shell reads as these words.
-pub(crate) fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
+pub fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
     let quoted = |word: S| {
         let word = word.as_ref();
         let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%^".contains(c);

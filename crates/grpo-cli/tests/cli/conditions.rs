@@ -26,6 +26,13 @@ fn with_model(extra: &str) -> Place {
 
 const CONDITIONS: &str = "\n[conditions]\nscaffolds = [\"C1CCC1C\", \"C1CC1\"]\n\n[conditions.properties]\nlogp = { low = 0.0, high = 1.5 }\ntpsa = [0.0, 20.2]\n";
 
+/// Creates a place with a conditional model and `train.toml`.
+pub(crate) fn trainable() -> Place {
+    let place = with_model("");
+    place.write("train.toml", training());
+    place
+}
+
 fn training() -> String {
     let toml = train_toml();
     let (before, _) = toml.split_once("model = ").unwrap();

@@ -1,9 +1,12 @@
 //! Evaluations during training.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use serde_json::{Map, Value};
 use snapbox::str;
 
-use crate::support::Place;
+use crate::support::{Ended, Place};
 use crate::training_texts;
 
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
@@ -60,6 +63,66 @@ fn reports_the_best_evaluation_at_the_end() {
     place.succeed(&["report", "run"]);
     assert!(place.read("run/report.html").contains("best evaluation"));
     place.succeed(&["audit", "run"]);
+}
+
+/// Starts a run with large evaluations and sends a signal as soon as it prints `line`.
+#[cfg(unix)]
+fn interrupted(place: &Place, run: &str, line: &str, signal: &str) -> Ended {
+    let arguments = ["train", "train.toml", "--set", "eval.samples=4000", "--run", run];
+    let mut command = place.command(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|said| said.unwrap().contains(line)), "{run} never says {line}");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    Ended::wait_for(child)
+}
+
+/// A signal in the evaluation after training keeps everything else. A resumed run only does what is
+/// missing, with the same result.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_evaluation_is_completed() {
+    let place = Place::for_training();
+    let samples = ["--set", "eval.samples=4000"];
+    place.succeed(&[&["train", "train.toml", "--run", "whole"], &samples[..]].concat());
+    let before = place.read("whole/evaluation-before.jsonl");
+    assert_eq!(before.lines().count(), 4000);
+    let after = "4000 completions after training";
+    for (run, signal, is_damaged) in
+        [("a", "-INT", false), ("b", "-TERM", false), ("c", "-TERM", true)]
+    {
+        let ended = interrupted(&place, run, after, signal);
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        let said = format!(
+            "interrupted  in the evaluation after training; everything else is saved, and `grpo train --resume {run}` does the rest\n"
+        );
+        assert!(ended.stderr.ends_with(&said), "{}", ended.stderr);
+        assert!(place.path(run).join("model/model.safetensors").exists());
+        assert!(!place.path(run).join("comparison.json").exists());
+        let kept = format!("{run}/evaluation-before.jsonl");
+        assert!(place.read(&kept) == before);
+        if is_damaged {
+            place.write(&kept, &before[..before.len() / 2]);
+        }
+        let resumed = place.succeed(&["train", "--resume", run]).stdout;
+        let evaluates = resumed.contains("evaluating   4000 completions before training");
+        assert_eq!(evaluates, is_damaged, "{resumed}");
+        let reads = format!("evaluated    4000 completions before training, kept in {kept}\n");
+        assert_eq!(resumed.contains(&reads), !is_damaged, "{resumed}");
+        let comparison = format!("{run}/comparison.json");
+        assert!(place.read(&comparison) == place.read("whole/comparison.json"), "{run}");
+        assert!(place.read(&kept) == before);
+        place.succeed(&["audit", run]);
+        let again = place.succeed(&["train", "--resume", run]).stdout;
+        assert!(again.starts_with(&format!("finished     {run}: ")), "{again}");
+    }
+    // In the evaluation before training, there are no steps yet.
+    let ended = interrupted(&place, "d", "4000 completions before training", "-TERM");
+    let said = "interrupted  in the evaluation before training; start it again with `grpo train --resume d`\n";
+    assert!(ended.stderr.ends_with(said), "{}", ended.stderr);
+    place.succeed(&["train", "--resume", "d"]);
+    assert!(place.read("d/comparison.json") == place.read("whole/comparison.json"));
 }
 
 #[test]

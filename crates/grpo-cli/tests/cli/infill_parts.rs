@@ -87,7 +87,7 @@ pub(crate) fn text() -> String {
     (0..120).map(|i| format!("{}\n", &"abcdefgabcdefg"[i % 7..i % 7 + 7])).collect()
 }
 
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::new();
     place.write("text.txt", text());
     place.write("infiller.toml", INFILLER);

@@ -31,7 +31,7 @@ arguments = ["run", "--output=report.html"]
 "#;
 
 /// Creates a place with a pipeline of two stages.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::for_pretraining();
     let train = train_toml();
     let (_, after_model) = train.split_once("model = ").unwrap();
@@ -244,6 +244,34 @@ fn a_gate_that_was_not_passed_ends_the_pipeline() {
     place.write("gate.json", r#"{"passed": true}"#);
     let ended = place.succeed(&["run", "pipeline.toml"]);
     assert_eq!(outcomes(&ended), ["reused", "done"]);
+}
+
+/// A stage without a run folder is finished only with the arguments that produced its results. A gate
+/// that was tightened is therefore evaluated again.
+#[test]
+fn a_stage_whose_arguments_changed_runs_again() {
+    let place = Place::new();
+    let replies = r#"{"prompt": "a", "completions": ["x y", "z"], "scores": [1.0, 0.0]}"#;
+    place.write("g.jsonl", format!("{replies}\n"));
+    let gate = |bound: &str| {
+        let stage = format!(
+            "[[stages]]\nname = \"gate\"\ncommand = \"eval\"\narguments = [\"g.jsonl\", \"--gate=score/mean > {bound}\", \"-o=gate.json\"]\ninputs = [\"g.jsonl\"]\noutputs = [\"gate.json\"]\ngate = \"gate.json\"\n"
+        );
+        place.write("pipeline.toml", stage);
+        place.run(&["run", "pipeline.toml"])
+    };
+    let first = gate("0.3");
+    assert_eq!((first.code, outcomes(&first)), (Some(0), vec!["done"]), "{}", first.stderr);
+    assert_eq!(outcomes(&gate("0.3")), ["reused"]);
+    let impossible = gate("2");
+    assert_eq!(impossible.code, Some(1), "{}", impossible.stderr);
+    let again = "gate         runs again: its results are those of `grpo eval g.jsonl '--gate=score/mean > 0.3' -o=gate.json`\n";
+    assert!(impossible.stderr.contains(again), "{}", impossible.stderr);
+    let relaxed = gate("0.4");
+    assert_eq!((relaxed.code, outcomes(&relaxed)), (Some(0), vec!["done"]), "{}", relaxed.stderr);
+    fs::remove_file(place.path(".gate.json.stage.json")).unwrap();
+    let unknown = gate("0.4");
+    assert_eq!((unknown.code, outcomes(&unknown)), (Some(0), vec!["done"]), "{}", unknown.stderr);
 }
 
 /// SIGTERM is forwarded to the running command, which writes a checkpoint. The next call resumes

@@ -57,7 +57,7 @@ completions_every = 1
 "#;
 
 /// Creates a place with a model, pairs and the configurations of both phases.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::new();
     place.model_of_texts("m", "qwen3");
     place.write("pairs.jsonl", pairs(8));

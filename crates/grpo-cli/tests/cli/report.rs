@@ -17,16 +17,25 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
     let place = trained();
     let ended = place.succeed(&["report", "run"]);
     let mut lines = ended.stdout.lines();
-    // Three steps are too few to judge whether the reward increased.
-    assert!(matches!(lines.next(), Some("run: not judged" | "run: failed")), "{}", ended.stdout);
-    assert_eq!(
-        lines.next(),
-        Some(
-            "  not judged  Reward rises: `reward` was measured in 3 steps; a comparison needs at least 10"
-        )
-    );
-    assert_eq!(lines.last(), Some("report       run/report.html"));
+    let headline = lines.next().unwrap().strip_prefix("run: ").unwrap().to_owned();
+    // Three steps are too few to judge whether the reward increased, but the evaluations are not.
+    let reward = lines.next().unwrap();
+    assert!(reward.contains("  Reward rises: from "), "{reward}");
+    assert!(reward.contains(" after training (evaluations of 20 molecules), "), "{reward}");
     let page = place.read("run/report.html");
+    // The terminal and the page use the same words.
+    assert!(page.contains(&format!("<p class=\"word\">{headline}</p>")), "{headline}");
+    let criteria: Vec<&str> = lines.clone().filter(|line| line.starts_with("  ")).collect();
+    assert_eq!(criteria.len(), 5, "{criteria:?}");
+    for line in [&[reward], &criteria[..]].concat() {
+        let (name, sentence) = line[14..].split_once(": ").unwrap();
+        for words in [name, sentence] {
+            let escaped = words.replace('/', "&#x2f;").replace('`', "&#x60;").replace('<', "&lt;");
+            let is_there = page.contains(words) || page.contains(&escaped);
+            assert!(is_there, "{words:?} is not in the report");
+        }
+    }
+    assert_eq!(lines.last(), Some("report       run/report.html"));
     for words in [
         "<h1>run</h1>",
         "<b>steps</b> 3 of 3",
@@ -42,6 +51,13 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
     }
     // The same files give the same page.
     place.succeed(&["report", "run", "-o", "again.html"]);
+    place.refuse(
+        &["report", "run", "-o", "again.html"],
+        str!["again.html already exists; choose another file, or replace it with --force"],
+    );
+    for more in [&["-o", "again.html", "--force"][..], &["--force"]] {
+        place.succeed(&[&["report", "run"], more].concat());
+    }
     assert_eq!(place.read("again.html"), page);
     assert_eq!(place.read("run/report.html"), page);
 }
@@ -67,7 +83,7 @@ fn a_supervised_run_is_shown() {
     let place = Place::new();
     let prior = small_model().parent().unwrap().to_str().unwrap();
     let ended = place.succeed(&["report", prior, "-o", "x.html"]);
-    assert!(ended.stdout.starts_with("prior: passed\n  passed      Validation loss falls: from "));
+    assert!(ended.stdout.starts_with("prior: Success\n  passed      Validation loss falls: from "));
     let page = place.read("x.html");
     for words in [
         "<h2>Validations</h2>",
@@ -129,7 +145,7 @@ fn reports_damage() {
     place.write("run/config.toml", config.replace("max_kl", "most_kl"));
     place.refuse(
         &["report", "run"],
-        str!["`run/config.toml` has an invalid section [success]: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`"],
+        str!["`run/config.toml` has an invalid section [success]: unknown key `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`, `components`"],
     );
     place.write("run/config.toml", config);
     let metrics = place.read("run/metrics.jsonl");
@@ -150,4 +166,47 @@ fn criteria_out_of_range_are_refused_before_the_run() {
         &["train", "train.toml", "--set", "success.min_validity=80"],
         str!["--set success.min_validity=80: success.min_validity = 80 is out of range; expected 0 to 1"],
     );
+}
+
+/// What a reward component must do is a criterion, and it must exist.
+#[test]
+fn components_have_criteria() {
+    let place = Place::for_training();
+    place.refuse(
+        &["train", "train.toml", "--set", "success.components.logp=rises"],
+        str!["success.components.logp: the reward of this run has no such component; expected one of valid, qed, sa"],
+    );
+    let sets = ["--set", "success.components={sa=\"rises\",qed=\"does_not_fall\"}"];
+    place.succeed(&[&["train", "train.toml"], &sets[..]].concat());
+    let lines = place.succeed(&["report", "run"]).stdout;
+    for name in ["Component qed does not fall: from ", "Component sa rises: from "] {
+        let line = lines.lines().find(|line| line.contains(name));
+        let line = line.unwrap_or_else(|| panic!("{name}: {lines}"));
+        assert!(line.contains(" after training (evaluations of 20 molecules), "), "{line}");
+    }
+    place.refuse(
+        &["train", "train.toml", "--run", "other", "--set", "success.components.sa=up"],
+        str!["--set success.components.sa=up: [..]"],
+    );
+}
+
+/// A reward that abstains from everything teaches nothing, and the report says so.
+#[test]
+#[cfg(unix)]
+fn a_reward_that_always_abstains_is_no_signal() {
+    let place = Place::for_training();
+    place.write("none.py", "def reward(completions, **_):\n    return [None] * len(completions)\n");
+    let text = place.read("train.toml");
+    let (before, after) = text.split_once("[reward]").unwrap();
+    let (_, after) = after.split_once("[loss]").unwrap();
+    let reward = "[reward]\ntype = \"python\"\nfile = \"none.py\"\n\n[loss]";
+    place.write("train.toml", format!("{before}{reward}{after}"));
+    let ended = place.run(&["train", "train.toml", "--set", "eval.samples=0"]);
+    if ended.code != Some(0) {
+        // The run may be stopped because it cannot learn.
+        assert!(!ended.stderr.is_empty());
+    }
+    let lines = place.succeed(&["report", "run"]).stdout;
+    let signal = lines.lines().find(|line| line.contains(" Signal is consistent: ")).unwrap();
+    assert!(signal.starts_with("  failed      Signal is consistent: no completion had a reward "));
 }

@@ -8,6 +8,7 @@ use anyhow::Context;
 use grpo_app::models::{Loaded, check_causal};
 use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::train_settings::TrainSettings;
+use grpo_chem::Descriptor;
 use grpo_data::{
     ConfigFault, CounterRng, EpochOrder, OrderPosition, Prompt, Purpose, deserialize_settings,
 };
@@ -79,12 +80,12 @@ impl ConditionsSection {
         for (name, draw) in &self.properties {
             let key = format!("properties.{name}");
             if descriptor(name).is_none() {
-                return Self::fault(
-                    &key,
-                    format!(
-                        "conditions.properties: unknown property '{name}'; docs/configuration.md lists all"
-                    ),
+                let known: Vec<&str> = Descriptor::ALL.iter().map(|known| known.name()).collect();
+                let known = known.join(", ");
+                let fault = format!(
+                    "conditions.properties: unknown property '{name}'; expected one of sas, {known}"
                 );
+                return Self::fault(&key, fault);
             }
             let is_usable = match draw {
                 Draw::Values(values) => !values.is_empty() && values.iter().all(|v| v.is_finite()),
@@ -151,6 +152,19 @@ impl Source for ConditionsSection {
         self.file.is_some() || self.molecules.is_some()
     }
 
+    fn try_out(&self, model: &[String], prompt: &Prompt) -> Option<Vec<String>> {
+        let Asked { properties, scaffold } = Asked::of_fields(&prompt.fields);
+        let mut words = vec!["sample".to_owned()];
+        words.extend(model.iter().cloned());
+        if !properties.is_empty() {
+            let values = properties.iter().map(|(name, value)| format!("{name}={value}"));
+            words.push(format!("--condition={}", values.collect::<Vec<_>>().join(",")));
+        }
+        let scaffold = scaffold.filter(|scaffold| !scaffold.is_empty());
+        words.extend(scaffold.map(|scaffold| format!("--scaffold={scaffold}")));
+        Some(words)
+    }
+
     fn open(&self, loaded: &Loaded, reward: &dyn Reward, seed: u64) -> anyhow::Result<Opened> {
         let codec = &loaded.spec.codec;
         let conditions = Conditions::of_model(loaded.spec.config.json());
@@ -199,7 +213,7 @@ impl ConditionsSection {
         let measures = Measures { properties: &properties, scaffold, from_columns: false };
         let measured = Measured::read(file, &ReadOptions::default(), &measures);
         let measured: Vec<Asked> =
-            measured.context("conditions.molecules")?.0.into_values().collect();
+            measured.context("conditions.molecules")?.written.into_values().collect();
         anyhow::ensure!(
             !measured.is_empty(),
             "conditions.molecules: {} has no valid molecules",

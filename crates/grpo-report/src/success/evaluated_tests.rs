@@ -121,7 +121,7 @@ fn components_have_criteria() {
     };
     assert_eq!(outcomes(Some(&part(4.0, 3.0, 0.1))), [failed, passed, passed, failed]);
     assert_eq!(outcomes(Some(&part(4.0, 4.2, 0.1))), [failed, failed, passed, passed]);
-    assert_eq!(outcomes(Some(&part(4.0, 4.3, 0.1))), [passed, failed, failed, passed]);
+    assert_eq!(outcomes(Some(&part(4.0, 4.4, 0.1))), [passed, failed, failed, passed]);
     // A component that no completion has is not judged.
     let absent = SuccessCriteria {
         components: [("none".to_owned(), Rises)].into(),

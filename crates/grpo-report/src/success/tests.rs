@@ -162,7 +162,7 @@ fn validity_has_a_floor_and_may_fall_only_so_far() {
             2,
             outcome,
             &format!(
-                "from {first:.3} to {last:.3} (required: at least 0.8 at the end and a drop of at most 0.05)"
+                "from {first:.3} in the first 5 steps to {last:.3} in the last 5 (required: at least 0.8 at the end and a drop of at most 0.05)"
             ),
         );
     }
@@ -324,7 +324,7 @@ fn a_run_that_need_not_gain_may_fall_by_noise_alone() {
     };
     for (fall, outcome) in [(1.999, Outcome::Passed), (2.001, Outcome::Failed)] {
         let judged = &verdict(fall).criteria[0];
-        assert_eq!((judged.name, judged.outcome), ("Reward has not fallen", outcome), "{fall}");
+        assert_eq!((&*judged.name, judged.outcome), ("Reward has not fallen", outcome), "{fall}");
     }
     assert_eq!(verdict(1.0).outcome(), Outcome::Passed);
     // No change passes as well.

@@ -5,7 +5,7 @@ use std::path::Path;
 use grpo_run::{EventKind, Newest, RunFolder, verify};
 
 use crate::evidence::{kind, violations_of_files};
-use crate::output::say;
+use crate::output::{command_line, say};
 use crate::run_files::reopen;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -50,19 +50,23 @@ impl Finished {
     /// Prints that the run is finished and how to train longer.
     pub(super) fn say(&self, run: &Path) {
         let Self { file, step } = self;
-        let (kind, steps, run) = (kind(file), file.train.steps, run.display());
+        let (kind, steps, run) = (kind(file), file.train.steps, run.display().to_string());
         let done = match u64::from(steps) == *step {
             true => format!("all {steps} steps are done"),
             false => format!("it ended after step {step} of {steps}, at train.max_reward_calls"),
         };
-        say(format_args!("finished     {run}: {done}; `grpo report {run}` shows the run"));
+        let report = command_line(["report", &run]);
+        say(format_args!("finished     {run}: {done}; `grpo {report}` shows the run"));
         // A saved adapter replaces the `[lora]` section.
         let start = match file.lora {
             Some(_) => {
                 format!("new configuration with adapter = \"{run}/adapter\" in place of [lora]")
             }
             None => {
-                format!("grpo train {run}/config.toml --set {kind}={run}/{kind} --run {run}-longer")
+                let (config, longer) = (format!("{run}/config.toml"), format!("{run}-longer"));
+                let start = format!("{kind}={run}/{kind}");
+                let words = ["train", &config, "--set", &start, "--run", &longer];
+                format!("grpo {}", command_line(words))
             }
         };
         say(format_args!("train longer {start}"));

@@ -10,39 +10,46 @@ use grpo_ranks::Ranks;
 use grpo_run::RunFolder;
 use grpo_train::{Ending, StepDone, TrainError, TrainObserver, Training};
 
-use crate::args::RunArguments;
+use crate::args::TrainArguments;
 use crate::checkpoint;
 use crate::interrupt::{Deferred, Interrupted};
 use crate::ranks::Restored;
 use crate::run_files::stay_on_device;
 use crate::run_log::observer_error;
+use crate::run_reward::refuse_unasked;
 use crate::session::{StartedRun, configured};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
 /// Takes part in a run until it ends.
 pub(super) fn follow(
-    arguments: &RunArguments,
+    arguments: &TrainArguments,
     tasks: &Tasks,
     flag: Arc<AtomicBool>,
     ranks: &Ranks,
 ) -> anyhow::Result<()> {
-    let file = match &arguments.resume {
+    let &TrainArguments { run: ref arguments, run_reward, .. } = arguments;
+    let mut file = match &arguments.resume {
         Some(run) => {
             let folder = RunFolder::open(run)?;
             stay_on_device(&folder, &folder.read_info()?)?;
-            TrainFile::of_run(&folder, tasks)?.value
+            let file = TrainFile::of_run(&folder, tasks)?.value;
+            refuse_unasked(&file, run, run_reward)?;
+            file
         }
         None => configured(arguments, tasks)?,
     };
+    let mut started = StartedRun::load(&mut file, tasks, flag, ranks)?.0;
     let run = arguments.resume.as_deref().unwrap_or(&file.run);
-    let mut started = StartedRun::load(&file, tasks, flag, ranks)?.0;
     let _deferred = Deferred::new();
     // The run folder exists.
     ranks.wait_for_all()?;
     let training = &mut started.training;
     training.grpo().rewards().keep_output_in(run);
-    wait_after_error(ranks, training.evaluate())?;
+    // The first rank may have kept the evaluation before training.
+    if training.evaluated_count() > 0 && !ranks.from_first(None::<bool>)? {
+        wait_after_error(ranks, training.evaluate())?;
+    }
     if arguments.resume.is_some() {
         restore(training, run, ranks)?;
     }

@@ -96,7 +96,7 @@ fn table(all: &[Compared<'_>]) -> String {
     }
     table
         + "A judge's reward is 1 − its score: 1 is natural, 0 corrupted. Texts and random numbers are the same before and after. The \
-           error is the standard error of the paired differences; a change of less than three standard errors is not clear.\n"
+           error is the standard error of the paired differences. No clear change: less than 3 standard errors.\n"
 }
 
 fn rewards(text: &Text, completion: &Completion) -> String {
