@@ -49,7 +49,11 @@ pub(crate) fn plan(file: &TrainFile, ranks: usize, seconds_per_completion: Optio
         let all = f64::from(steps) * completions * factor + 2.0 * f64::from(file.eval.samples);
         format!("; {}, estimated from the trial batch", rough(all * seconds / sharing))
     });
-    format!("plan         {steps} steps of {completions} completions{}", time.unwrap_or_default())
+    let rate = file.optimizer.learning_rate;
+    format!(
+        "plan         {steps} steps of {completions} completions, learning rate {rate:e}{}",
+        time.unwrap_or_default()
+    )
 }
 
 /// Formats the reward type with its numeric settings, e.g. `molecule (qed 0.7, sa 0.3)`.

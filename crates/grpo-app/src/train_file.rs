@@ -1,5 +1,6 @@
 //! The configuration of `grpo train`.
 
+mod open_settings;
 mod reading;
 mod start;
 
@@ -14,6 +15,7 @@ use grpo_rewards::RewardConfig;
 use grpo_train::{Actions, GrpoConfig, NextTokens, SamplingConfig};
 use grpo_vllm::VllmConfig;
 
+pub(crate) use self::open_settings::{ModelSize, OpenSettings};
 pub use self::reading::load_reward;
 pub(crate) use self::start::Start;
 use crate::config::Origin;
@@ -33,6 +35,8 @@ pub(crate) struct TrainFile {
     pub data: Option<PromptSection>,
     /// The `[rollout]` section, if completions are sampled on servers.
     pub rollout: Option<VllmConfig>,
+    /// What is only known when model and prompts are loaded.
+    pub(crate) open: OpenSettings,
     /// Prompt source of a task, used instead of a file.
     pub source: Option<Arc<dyn Source>>,
 }

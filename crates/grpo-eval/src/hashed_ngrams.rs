@@ -15,6 +15,13 @@ pub struct HashedNgrams {
     width: usize,
 }
 
+impl Default for HashedNgrams {
+    /// Creates the embedder that measures texts if no other one is configured: 512 numbers.
+    fn default() -> Self {
+        Self::new(512)
+    }
+}
+
 impl HashedNgrams {
     /// Creates an embedder for vectors of length `width`.
     ///

@@ -44,7 +44,7 @@ impl BestRows {
         let parts: Vec<&String> = parts.iter().filter(is_shown).collect();
         let row = |(index, sample): (usize, &BestSample)| BestRow {
             rank: index + 1,
-            drawing: run.drawing.and_then(|draw| draw(&sample.text)).unwrap_or_default(),
+            drawing: run.drawing.and_then(|of| (of.draw)(&sample.text)).unwrap_or_default(),
             reward: number(sample.reward),
             step: sample.step,
             parts: (parts.iter())

@@ -123,7 +123,10 @@ const PLANS: &[Plan] = &[
     plan(
         "Unique completions",
         "Fraction of distinct completions per step",
-        &[("completions/unique_ratio", "")],
+        &[
+            ("completions/unique_ratio", "in a step"),
+            ("completions/collapsed_groups", "equal groups"),
+        ],
     ),
     plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),
     plan(

@@ -119,8 +119,12 @@ impl Gallery {
             last.iter().filter(|record| record.reward.is_some()).collect();
         all.sort_by(|a, b| b.reward.unwrap_or(0.0).total_cmp(&a.reward.unwrap_or(0.0)));
         let mut seen = BTreeSet::new();
-        all.retain(|record| seen.insert(&record.text));
-        let best: Vec<_> = all.into_iter().take(BEST).map(compared).collect();
+        let best = all.into_iter().filter_map(|record| {
+            let canonical = draw.and_then(|draw| (draw.canonical)(&record.text));
+            let text = canonical.unwrap_or_else(|| record.text.clone());
+            seen.insert(text.clone()).then(|| ComparedSample { text, ..compared(record) })
+        });
+        let best: Vec<_> = best.take(BEST).collect();
         let note = "evenly spaced from the lowest to the highest reward";
         let mut galleries: Vec<Self> = steps
             .iter()
@@ -195,7 +199,7 @@ fn card(sample: &ComparedSample, draw: Option<Drawing>) -> Card {
 fn side(when: &'static str, sample: &ComparedSample, draw: Option<Drawing>) -> Side {
     Side {
         when,
-        drawing: draw.and_then(|draw| draw(&sample.text)),
+        drawing: draw.and_then(|draw| (draw.draw)(&sample.text)),
         text: shortened(&sample.text),
         reward: sample.reward.map_or_else(|| "–".to_owned(), short),
         // Cards only list distinguishing reward components. The table lists all of them.
@@ -287,5 +291,24 @@ fn cut_at(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{} …", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{completion, render, run};
+
+    /// The canonical form of a text is in capitals.
+    #[test]
+    fn spellings_of_a_completion_are_listed_once() {
+        let mut run = run("a", 3);
+        let spellings = [("c1c", 0.9), ("C1C", 0.9), ("C1c", 0.8), ("n1c", 0.7)];
+        run.samples = vec![(3, spellings.map(|(text, reward)| completion(3, text, reward)).into())];
+        let page = render(&[run]);
+        let (_, best) = page.split_once("Best completions of step 3").unwrap();
+        let best = best.split_once("<h2>").map_or(best, |(best, _)| best);
+        let count = |text: &str| best.matches(text).count();
+        assert_eq!((count("C1C"), count("N1C")), (1, 1), "{best}");
+        assert_eq!(count("c1c") + count("C1c"), 0, "{best}");
     }
 }

@@ -14,7 +14,7 @@ use crate::Decode;
 ///
 /// The reward scores a completion only if no equivalent one was scored before; otherwise the recorded
 /// score is used. The number of scored completions is the number of oracle calls of the PMO benchmark
-/// (Gao et al. 2022). Invalid completions are not counted.
+/// (Gao et al. 2022). Neither invalid completions nor [uncounted](Scored::uncounted) ones are recorded.
 pub struct Archive {
     identify: Identify,
     max_calls: usize,
@@ -138,6 +138,7 @@ impl Archive {
             self.known(&canonical)
         };
         let calls = rewards.score_groups_except(groups, step, &**decode, known)?;
+        let mut uncounted: HashMap<String, Scored> = HashMap::new();
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         for (sample, canonical) in samples.zip(canonical) {
             let Some(text) = canonical else { continue };
@@ -146,10 +147,16 @@ impl Archive {
                 (Some(&place), _) => {
                     sample.outcome = Some(Outcome::Scored(self.calls[place].scored()));
                 }
+                (None, Some(scored)) if scored.uncounted => {
+                    uncounted.insert(text, scored.clone());
+                }
                 (None, Some(Scored { terms, parts, .. })) => {
                     self.insert(ArchivedCall { text, terms: terms.clone(), parts: parts.clone() });
                 }
-                (None, None) => {}
+                (None, None) => {
+                    let scored = uncounted.get(&text).cloned().map(Outcome::Scored);
+                    sample.outcome = scored.or(sample.outcome.take());
+                }
             }
         }
         Ok(calls)

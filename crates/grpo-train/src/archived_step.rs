@@ -35,6 +35,7 @@ impl<M: LanguageModel> Grpo<M> {
             return Ok((None, Some(group)));
         }
         let calls = self.scored(slice::from_mut(&mut group), step)?;
+        self.refuse_interrupt()?;
         let most = self.config.train.max_failed_rewards;
         let place = || format!("step {}, proposals", u64::from(step) + 1);
         refuse_failures(group.samples.iter(), most, place)?;

@@ -242,7 +242,7 @@ impl GrpoConfig {
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         self.advantages()?;
         let loss = self.loss.resolve()?;
-        self.schedule.check(train.steps, &loss, self.kl_controller.is_some())?;
+        self.schedule.check(&loss, self.kl_controller.is_some())?;
         let updates = train.updates_per_rollout;
         if matches!(loss.surrogate, Surrogate::Reinforce {}) && updates > 1 {
             return Err(ConfigFault::new(

@@ -1,11 +1,12 @@
 //! Lowers the reward for completions in buckets that already contain many completions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use grpo_core::Aggregation;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
 use grpo_ranks::{RankError, Ranks};
+use grpo_rewards::{Identify, Identity};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -23,6 +24,10 @@ pub struct Bucketing {
     pub buckets: BucketFn,
     /// Compares buckets, if they can be compared.
     pub similarity: Option<NewSimilarTexts>,
+    /// Whether all completions in a bucket are copies of each other.
+    pub holds_copies: bool,
+    /// Recognizes copies, if buckets also hold other completions.
+    pub identify: Option<Identify>,
 }
 
 impl Bucketing {
@@ -31,6 +36,8 @@ impl Bucketing {
         name: "text",
         buckets: |texts| texts.iter().map(|text| Some((*text).to_owned())).collect(),
         similarity: None,
+        holds_copies: true,
+        identify: None,
     };
 }
 
@@ -47,6 +54,9 @@ impl fmt::Debug for Bucketing {
 /// from `f(n) · r`, where `r` is the reward, `n` the number of earlier completions in the bucket
 /// and `f` the [`BucketPenalty`]. Only completions with `r ≥ min_reward` are counted and penalised.
 /// The reward itself is left unchanged.
+///
+/// If a bucket can hold different completions, a copy of a counted one gets 0 and is not counted, as
+/// in REINVENT. Otherwise, copies would be paid, and would fill the buckets of other completions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiversityFilterConfig {
@@ -123,7 +133,10 @@ impl DiversityFilterConfig {
                 ));
             }
         };
-        Ok(DiversityFilter { config: self.clone(), bucketing, counts: BTreeMap::new(), known })
+        let is_mixed = !bucketing.holds_copies || self.min_similarity.is_some();
+        let identify = bucketing.identify.filter(|_| is_mixed);
+        let (counts, seen) = (BTreeMap::new(), BTreeSet::new());
+        Ok(DiversityFilter { config: self.clone(), bucketing, counts, known, identify, seen })
     }
 
     pub(crate) fn check(
@@ -161,6 +174,10 @@ pub struct DiversityFilter {
     counts: BTreeMap<String, u32>,
     /// The buckets in `counts`, if similar ones are merged.
     known: Option<KnownBuckets>,
+    /// Recognizes copies, if they are not rewarded.
+    identify: Option<Identify>,
+    /// The counted completions, if copies are not rewarded.
+    seen: BTreeSet<String>,
 }
 
 /// Buckets that new ones are compared with.
@@ -199,7 +216,8 @@ impl KnownBuckets {
 /// Effect of the filter in one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FilterReport {
-    /// Fraction of the counted completions whose reward was at least halved; 0 if none was counted.
+    /// Fraction whose reward was at least halved, of the completions that were counted or copies of
+    /// counted ones; 0 if there are none.
     pub penalized: f64,
     /// Number of buckets in the run so far.
     pub buckets: usize,
@@ -219,7 +237,8 @@ impl FilterReport {
 
 impl DiversityFilter {
     /// Sets the change of the reward for each counted completion and adds it to its bucket.
-    /// Completions are processed in sampling order. Each rank finds the buckets of its share.
+    /// Completions are processed in sampling order. Copies of counted completions lose their whole
+    /// reward. Each rank finds the buckets of its share.
     ///
     /// # Errors
     /// Returns an error if a rank is gone or silent for too long.
@@ -230,17 +249,27 @@ impl DiversityFilter {
     ) -> Result<FilterReport, RankError> {
         let DiversityFilterConfig { bucket_size, min_reward, penalty, .. } = self.config;
         let texts: Vec<&str> = samples(groups).map(|sample| &*sample.text).collect();
-        let own = (self.bucketing.buckets)(&texts[ranks.share(texts.len())]);
+        let share = &texts[ranks.share(texts.len())];
+        let identities = self.identify.map_or(vec![None; share.len()], |of| known_of(of, share));
+        let own: Vec<(Option<String>, Option<String>)> =
+            (self.bucketing.buckets)(share).into_iter().zip(identities).collect();
         let buckets = ranks.gather(own)?.concat();
         let (mut counted, mut penalized) = (0, 0);
         let all = groups.iter_mut().flat_map(|group| &mut group.samples);
-        for (sample, bucket) in all.zip(buckets) {
+        for (sample, (bucket, identity)) in all.zip(buckets) {
             let is_valid = sample.outcome.as_ref().is_some_and(Outcome::is_valid);
             let reward = sample.reward().filter(|reward| is_valid && *reward >= min_reward);
             let (Some(reward), Some(bucket)) = (reward, bucket) else { continue };
-            let count = self.count(bucket);
-            let factor = penalty.factor(*count, bucket_size);
-            *count = count.saturating_add(1);
+            let is_copy = identity.is_some_and(|identity| !self.seen.insert(identity));
+            let factor = match is_copy {
+                true => 0.0,
+                false => {
+                    let count = self.count(bucket);
+                    let factor = penalty.factor(*count, bucket_size);
+                    *count = count.saturating_add(1);
+                    factor
+                }
+            };
             counted += 1;
             penalized += u32::from(factor <= 0.5);
             sample.bonus = Some(Bonus { weight: 1.0, value: (factor - 1.0) * reward });
@@ -269,8 +298,14 @@ impl DiversityFilter {
         &self.counts
     }
 
-    /// Replaces the counts by saved ones.
-    pub(crate) fn restore(&mut self, counts: BTreeMap<String, u32>) {
+    /// Returns the counted completions, if copies are not rewarded.
+    pub(crate) fn seen(&self) -> &BTreeSet<String> {
+        &self.seen
+    }
+
+    /// Replaces counts and counted completions by saved ones.
+    pub(crate) fn restore(&mut self, counts: BTreeMap<String, u32>, seen: BTreeSet<String>) {
+        self.seen = seen;
         if let Some(known) = &mut self.known {
             known.names.clear();
             known.buckets = (known.new)();
@@ -280,166 +315,18 @@ impl DiversityFilter {
     }
 }
 
+/// Returns the canonical form of each text that has one.
+fn known_of(identify: Identify, texts: &[&str]) -> Vec<Option<String>> {
+    let canonical = |identity| match identity {
+        Identity::Canonical(canonical) => Some(canonical),
+        Identity::Invalid | Identity::Unknown => None,
+    };
+    identify(texts).into_iter().map(canonical).collect()
+}
+
 fn samples(groups: &[Group]) -> impl Iterator<Item = &Sample> {
     groups.iter().flat_map(|group| &group.samples)
 }
 
 #[cfg(test)]
-mod tests {
-    use grpo_data::Scored;
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::similar_texts::tests::Numbers;
-    use crate::test_groups::group;
-
-    fn apply(filter: &mut DiversityFilter, groups: &mut [Group]) -> FilterReport {
-        filter.apply(groups, &Ranks::alone()).unwrap()
-    }
-
-    fn config(bucket_size: u32, penalty: BucketPenalty) -> DiversityFilterConfig {
-        DiversityFilterConfig {
-            bucket: "text".to_owned(),
-            min_similarity: None,
-            bucket_size,
-            min_reward: 0.5,
-            penalty,
-        }
-    }
-
-    fn groups(samples: &[(&str, f64)]) -> Vec<Group> {
-        let scored = |reward: f64| Outcome::Scored(Scored::new(vec![(1.0, reward)], vec![]));
-        let mut group = group(samples.iter().map(|(_, reward)| scored(*reward)).collect());
-        for (sample, (text, _)) in group.samples.iter_mut().zip(samples) {
-            sample.text = (*text).to_owned();
-        }
-        vec![group]
-    }
-
-    fn changes(groups: &[Group]) -> Vec<Option<f64>> {
-        samples(groups).map(|sample| sample.bonus.map(Bonus::total)).collect()
-    }
-
-    #[test]
-    fn ranks_share_the_buckets() {
-        let texts = ["a", "b", "a", "a", "c", "b", "a"];
-        let all = groups(&texts.map(|text| (text, 0.9)));
-        let build = || config(2, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
-        let apply = |ranks: Ranks| {
-            let (mut filter, mut all) = (build(), all.clone());
-            let report = filter.apply(&mut all, &ranks).unwrap();
-            (changes(&all), filter.counts().clone(), report)
-        };
-        let alone = apply(Ranks::alone());
-        std::thread::scope(|scope| {
-            let ranks = Ranks::in_process(3).into_iter();
-            let threads: Vec<_> = ranks.map(|ranks| scope.spawn(|| apply(ranks))).collect();
-            threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), alone));
-        });
-    }
-
-    #[test]
-    fn full_buckets_lose_their_reward() {
-        let mut filter = config(2, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
-        let mut first = groups(&[("a", 0.9), ("a", 0.8), ("b", 0.4), ("a", 0.7)]);
-        let report = apply(&mut filter, &mut first);
-        // The reward of `b` is too small to be counted.
-        assert_eq!(changes(&first), [Some(0.0), Some(0.0), None, Some(-0.7)]);
-        assert_eq!(report, FilterReport { penalized: 1.0 / 3.0, buckets: 1, full_buckets: 1 });
-        assert_eq!(first[0].samples[3].reward(), Some(0.7));
-        let mut second = groups(&[("a", 0.6), ("b", 0.5)]);
-        apply(&mut filter, &mut second);
-        assert_eq!(changes(&second), [Some(-0.6), Some(0.0)]);
-        assert_eq!(
-            filter.counts().clone().into_iter().collect::<Vec<_>>(),
-            [("a".to_owned(), 4), ("b".to_owned(), 1)]
-        );
-    }
-
-    #[test]
-    fn restored_counts_continue() {
-        let mut whole = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
-        let steps = [groups(&[("a", 1.0), ("b", 1.0)]), groups(&[("a", 1.0), ("a", 1.0)])];
-        let [mut one, mut two] = steps.clone();
-        apply(&mut whole, &mut one);
-        let mut resumed = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
-        resumed.restore(whole.counts().clone());
-        apply(&mut whole, &mut two);
-        let [_, mut again] = steps;
-        apply(&mut resumed, &mut again);
-        assert_eq!(changes(&again), changes(&two));
-        assert_eq!(changes(&two), [Some(1.0 - 1.0 / 3.0 - 1.0), Some(1.0 - 2.0 / 3.0 - 1.0)]);
-        assert_eq!(resumed.counts(), whole.counts());
-    }
-
-    #[test]
-    fn completions_without_a_bucket_or_score_are_kept() {
-        let buckets: BucketFn = |texts| vec![None; texts.len()];
-        let none = Bucketing { name: "none", buckets, similarity: None };
-        let mut filter = config(1, BucketPenalty::Step).build(none).unwrap();
-        let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
-        assert_eq!(apply(&mut filter, &mut all).penalized, 0.0);
-        assert_eq!(changes(&all), [None, None]);
-        let mut filter = config(1, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
-        let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
-        all[0].samples[0].outcome = Some(Outcome::Abstained);
-        apply(&mut filter, &mut all);
-        assert_eq!(changes(&all), [None, Some(0.0)]);
-    }
-
-    #[test]
-    fn similar_buckets_are_merged() {
-        let numbers = Bucketing { similarity: Some(Numbers::empty), ..Bucketing::TEXT };
-        let merging = |min_similarity| DiversityFilterConfig {
-            min_similarity: Some(min_similarity),
-            ..config(2, BucketPenalty::Step)
-        };
-        let mut filter = merging(0.75).build(numbers).unwrap();
-        // 0.5 is equally similar to 0.25 and 0.75. `x` cannot be compared.
-        let mut first = groups(&[("0.75", 1.0), ("0.25", 1.0), ("0.5", 1.0), ("x", 1.0)]);
-        apply(&mut filter, &mut first);
-        let counts = [("0.25", 2), ("0.75", 1), ("x", 1)].map(|(name, n)| (name.to_owned(), n));
-        assert_eq!(filter.counts(), &BTreeMap::from(counts));
-
-        let mut resumed = merging(0.75).build(numbers).unwrap();
-        resumed.restore(filter.counts().clone());
-        let last = groups(&[("0.5", 1.0), ("0.7", 1.0), ("2", 1.0), ("x", 1.0)]);
-        let found = [&mut filter, &mut resumed].map(|filter| {
-            let mut last = last.clone();
-            apply(filter, &mut last);
-            (changes(&last), filter.counts().clone())
-        });
-        assert_eq!(found[0].0, [Some(-1.0), Some(0.0), Some(0.0), Some(0.0)]);
-        assert_eq!(found[0], found[1]);
-
-        let fault = merging(0.75).build(Bucketing::TEXT).unwrap_err().to_string();
-        assert_eq!(
-            fault,
-            "diversity_filter.min_similarity has no effect: buckets of type \"text\" cannot be compared; remove it, or use another bucket"
-        );
-        assert!(merging(0.0).check(Aggregation::SumThenNormalize, false).is_err());
-    }
-
-    /// Values of `1 − 1/(1 + e^(−(2n/L − 1)/0.15))`, computed with another program.
-    #[test]
-    fn penalties_have_their_published_values() {
-        for (count, expected) in
-            [(0, 0.998_728_983_7), (5, 0.965_554_804_3), (10, 0.5), (20, 0.001_271_016_3)]
-        {
-            let found = BucketPenalty::Sigmoid.factor(count, 20);
-            assert!((found - expected).abs() < 1e-9, "{count}: {found}");
-        }
-        assert_eq!(BucketPenalty::Linear.factor(5, 20), 0.75);
-        assert_eq!(BucketPenalty::Linear.factor(21, 20), 0.0);
-    }
-
-    proptest! {
-        #[test]
-        fn penalties_never_increase(count in 0u32..2000, bucket_size in 1u32..1000) {
-            for penalty in [BucketPenalty::Step, BucketPenalty::Linear, BucketPenalty::Sigmoid] {
-                let [now, next] = [count, count + 1].map(|n| penalty.factor(n, bucket_size));
-                prop_assert!((0.0..=1.0).contains(&now) && next <= now);
-            }
-        }
-    }
-}
+mod tests;

@@ -26,7 +26,9 @@ pub enum TrainError {
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
     /// The reward failed for too many completions.
-    #[error("the reward failed for {failed} of {all} completions of {of}; first failure: {reason}")]
+    #[error(
+        "the reward failed for {failed} of {all} completions of {of}, more than train.max_failed_rewards = {most} allows; raise it, or set on_failure = \"abstain\" in the section of an external reward to leave such completions out; first failure: {reason}"
+    )]
     Reward {
         /// Number of completions whose reward failed.
         failed: usize,
@@ -34,6 +36,8 @@ pub enum TrainError {
         all: usize,
         /// Step or evaluation in which the failures occurred.
         of: String,
+        /// Fraction of completions that may fail.
+        most: f64,
         /// First failure reason.
         reason: String,
     },
@@ -221,5 +225,5 @@ pub(crate) fn refuse_failures<'a>(
     if failed as f64 <= most * all as f64 {
         return Ok(());
     }
-    Err(TrainError::Reward { failed, all, of: of(), reason: reason.to_owned() })
+    Err(TrainError::Reward { failed, all, of: of(), most, reason: reason.to_owned() })
 }

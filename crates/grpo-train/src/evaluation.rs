@@ -71,7 +71,9 @@ impl<M: LanguageModel> Evaluation<M> {
 
     /// Makes [`Self::of`] return [`TrainError::Interrupted`] shortly after `flag` is set.
     pub(crate) fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
-        Self { sampler: self.sampler.interrupted_by(flag), ..self }
+        let rewards = self.rewards.interrupted_by(Arc::clone(&flag));
+        let sampler = self.sampler.interrupted_by(flag);
+        Self { sampler, rewards, ..self }
     }
 
     /// Distributes prompts and rewards over `ranks`.
@@ -100,6 +102,9 @@ impl<M: LanguageModel> Evaluation<M> {
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
         let mut groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
         self.rewards.score_groups(&mut groups, None, &*self.decode)?;
+        if self.rewards.was_interrupted()? {
+            return Err(TrainError::Interrupted);
+        }
         let evaluated = Evaluated { groups, time: started.elapsed() };
         refuse_failures(evaluated.samples(), self.max_failed, || "an evaluation".to_owned())?;
         Ok(evaluated)

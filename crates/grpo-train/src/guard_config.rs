@@ -260,7 +260,7 @@ impl GuardConfig {
 }
 
 /// Returns the guards that are used if the configuration contains no `[[guards]]`. The run stops on
-/// non-finite values, and a warning is shown if training is unlikely to succeed. Healthy runs stay
+/// non-finite values and if every group has collapsed into one completion. A warning is shown if training is unlikely to succeed. Healthy runs stay
 /// far away from these bounds regardless of the model and the reward.
 pub fn default_guards() -> Vec<GuardConfig> {
     let warn = |watch, above, below, steps| {
@@ -276,6 +276,14 @@ pub fn default_guards() -> Vec<GuardConfig> {
         warn("entropy", None, Some(0.02), 5),
         // Mode collapse: on average, each text occurs four times in a step.
         warn("completions/unique_ratio", None, Some(0.25), 5),
+        // The policy gives one answer to each prompt, so all advantages are 0 and nothing more is learned.
+        GuardConfig::default_of(
+            "completions/collapsed_groups",
+            Some(0.99),
+            None,
+            3,
+            GuardAction::Stop,
+        ),
         // At one nat per token, the policy assigns each token 2.7 times the probability it has
         // under the reference.
         warn("kl", Some(1.0), None, 3),

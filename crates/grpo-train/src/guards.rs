@@ -277,7 +277,7 @@ fn short(value: f64) -> String {
 fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
     Some(match (watch, side) {
         ("frac_reward_zero_std", "above") => {
-            "nearly all groups have equal rewards, so there is almost no training signal"
+            "nearly all groups have equal rewards or none, so there is almost no training signal"
                 .to_owned()
         }
         ("entropy", "below") => {
@@ -301,6 +301,10 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
         }
         ("completions/unique_ratio", "below") => {
             "mode collapse: the policy samples the same completions again and again".to_owned()
+        }
+        ("completions/collapsed_groups", "above") => {
+            "mode collapse: all completions of a prompt are equal, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step"
+                .to_owned()
         }
         ("diversity_filter/penalized", "above") => {
             "mode collapse: most rewarded completions fall into diversity filter buckets that are filling up".to_owned()

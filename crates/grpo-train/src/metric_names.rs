@@ -3,6 +3,9 @@
 
 use grpo_core::TokenStatistics;
 
+/// Metrics that require the log-probabilities of the reference.
+pub(crate) const OF_REFERENCE: [&str; 4] = ["kl", "kl_p99", "kl_max", "kl_sequence"];
+
 /// Metrics in addition to [`TokenStatistics`]. `*` matches one or more characters.
 const KNOWN: &[&str] = &[
     "reward",
@@ -48,6 +51,7 @@ const KNOWN: &[&str] = &[
     "completions/clipped_ratio",
     "completions/mean_characters",
     "completions/unique_ratio",
+    "completions/collapsed_groups",
     "num_tokens",
     // Only present in steps with an evaluation.
     "eval_*",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use grpo_core::MeanAndStd;
 use grpo_data::statistics::{mean, sample_variance};
-use grpo_data::{Completion, Finish, Outcome, Sample};
+use grpo_data::{Completion, Finish, Group, Outcome, Sample};
 use grpo_rewards::ExternalCalls;
 use serde::{Serialize, Serializer};
 
@@ -117,6 +117,7 @@ impl Metrics {
         let characters = report.samples().map(|sample| sample.text.chars().count() as f64);
         metrics.push("completions/mean_characters", mean(&characters.collect::<Vec<f64>>()));
         metrics.push("completions/unique_ratio", unique_share(report.samples()));
+        metrics.push("completions/collapsed_groups", collapsed_share(&report.groups));
         metrics.push("num_tokens", num_tokens as f64);
         metrics.push_times(report);
         metrics.possible = reward_metrics(&report.names);
@@ -310,6 +311,16 @@ pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
 fn unique_share<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     let texts: Vec<&str> = samples.map(|sample| &*sample.text).collect();
     texts.iter().collect::<BTreeSet<_>>().len() as f64 / texts.len() as f64
+}
+
+/// Returns the fraction of groups whose completions all have the same text.
+fn collapsed_share(groups: &[Group]) -> f64 {
+    let is_collapsed = |group: &&Group| {
+        let mut texts = group.samples.iter().map(|sample| &*sample.text);
+        let first = texts.next();
+        group.samples.len() > 1 && texts.all(|text| Some(text) == first)
+    };
+    groups.iter().filter(is_collapsed).count() as f64 / groups.len() as f64
 }
 
 impl Serialize for Metrics {

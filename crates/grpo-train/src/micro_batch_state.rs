@@ -19,8 +19,8 @@ pub(crate) struct MicroBatchState<M> {
     micro: MicroBatch,
     /// `log π_θ` if it was computed before the first update.
     scored: Option<PolicyScores<M>>,
-    /// `log π_ref`.
-    reference: Vec<f64>,
+    /// `log π_ref`, or `None` if this step does not measure the KL.
+    reference: Option<Vec<f64>>,
     /// `log π_old`, i.e. `log π_θ` in the first update.
     old: Option<Vec<f64>>,
     /// Advantage for each completion.
@@ -49,9 +49,9 @@ pub(crate) struct UpdateLoss<'a> {
     pub(crate) checkpointing: bool,
 }
 
-impl<M> From<(MicroBatch, Vec<f64>)> for MicroBatchState<M> {
-    /// Creates the state of a micro-batch from its `log π_ref`.
-    fn from((micro, reference): (MicroBatch, Vec<f64>)) -> Self {
+impl<M> MicroBatchState<M> {
+    /// Creates the state of a micro-batch from its `log π_ref`, if it was computed.
+    pub(crate) fn new(micro: MicroBatch, reference: Option<Vec<f64>>) -> Self {
         Self {
             micro,
             reference,
@@ -92,7 +92,8 @@ impl<M: LanguageModel> MicroBatchState<M> {
     /// Returns token traces for a loss with the given weight. Returns an empty vector if nothing
     /// was recorded.
     pub(crate) fn traces(&self, weight: f64) -> Vec<TokenTrace> {
-        token_traces(&self.updates, &self.reference, &self.is_scored, weight)
+        let reference = self.reference.as_deref().unwrap_or_default();
+        token_traces(&self.updates, reference, &self.is_scored, weight)
     }
 
     /// Returns whether the sampler mismatch exceeds the tolerance. See [`SamplerCheck::is_above`].
@@ -121,8 +122,7 @@ impl<M: LanguageModel> MicroBatchState<M> {
         self.scored.take().unwrap_or_else(|| {
             let forward = self.micro.forward(policy, checkpointing);
             let scores = self.micro.score_policy(policy, &forward.hidden);
-            let exact_kl = estimator
-                .is_exact()
+            let exact_kl = (estimator.is_exact() && self.reference.is_some())
                 .then(|| self.micro.exact_kl(policy, &forward.hidden, reference));
             PolicyScores { forward, scores, exact_kl }
         })
@@ -140,6 +140,8 @@ impl<M: LanguageModel> MicroBatchState<M> {
     ) -> Vec<f64> {
         let scored = self.policy_scores(policy, reference, estimator, checkpointing);
         let exact = scored.exact_kl.as_ref().map(|kl| host(kl.clone()));
+        let reference =
+            self.reference.as_deref().expect("a KL penalty in the reward requires a reference");
         let logprobs = host(scored.scores.logprobs.clone());
         self.scored = Some(scored);
         let mut end = 0;
@@ -149,7 +151,7 @@ impl<M: LanguageModel> MicroBatchState<M> {
                 let actions = end..end + actions.len();
                 end = actions.end;
                 let exact = exact.as_ref().map(|exact| &exact[actions.clone()]);
-                let reference = &self.reference[actions.clone()];
+                let reference = &reference[actions.clone()];
                 sequence_kl(estimator, &logprobs[actions], reference, exact)
             })
             .collect()
@@ -196,7 +198,7 @@ impl<M: LanguageModel> MicroBatchState<M> {
             rows: &self.micro.sequences,
             advantages: &self.advantages,
             old_logprobs: self.old.as_deref(),
-            ref_logprobs: Some(&self.reference),
+            ref_logprobs: self.reference.as_deref(),
             sampling_logprobs: Some(&self.micro.sampling_logprobs),
             exact_kl,
             entropies: Some(scores.entropies),

@@ -52,17 +52,25 @@ pub(crate) struct CoefFactors {
 }
 
 impl ScheduleConfig {
-    /// Validates the section for a run of `steps` steps.
+    /// Returns a note if the warm-up is longer than a run of `steps` steps. Such a run is the beginning
+    /// of a longer one, so that `--set train.steps=2` tries a configuration.
+    pub fn incomplete_warmup(&self, steps: u32) -> Option<String> {
+        let reached = 100.0 * f64::from(steps) / f64::from(self.warmup_steps);
+        (self.warmup_steps > steps).then(|| {
+            format!(
+                "schedule.warmup_steps = {} is longer than the run of {steps} steps, so the learning rate only reaches {reached:.1} % of optimizer.learning_rate",
+                self.warmup_steps
+            )
+        })
+    }
+
+    /// Validates the section.
     pub(crate) fn check(
         &self,
-        steps: u32,
         loss: &LossConfig,
         has_kl_controller: bool,
     ) -> Result<(), ConfigFault> {
-        if self.warmup_steps > steps {
-            let (key, expected) = ("schedule.warmup_steps", format!("0 to {steps} (train.steps)"));
-            return Err(ConfigFault::out_of_range(key, self.warmup_steps.into(), &expected));
-        }
+        in_range("schedule.warmup_steps", self.warmup_steps.into(), 0.0..=1e9)?;
         in_range("schedule.floor", self.floor, 0.0..=1.0)?;
         self.decay.check("schedule.decay")?;
         self.decay.refuse_plateau("schedule.decay")?;

@@ -1,6 +1,6 @@
 //! State of a training run that is saved between steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use burn::tensor::TensorData;
@@ -39,6 +39,9 @@ pub struct StateNumbers {
     /// Number of completions in each bucket of the diversity filter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     buckets: BTreeMap<String, u32>,
+    /// The completions that the diversity filter has counted, if copies are not rewarded.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    rewarded: BTreeSet<String>,
     /// The distinct completions of the run, if they are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub archive: Vec<ArchivedCall>,
@@ -101,12 +104,14 @@ impl<M: LanguageModel> Training<M> {
         let learning_rate_factor = self.learning_rate_factor();
         let buckets = self.grpo.filter.as_ref().map(|filter| filter.counts().clone());
         let buckets = buckets.unwrap_or_default();
+        let rewarded = self.grpo.filter.as_ref().map(|filter| filter.seen().clone());
         let archive = self.grpo.archive.as_ref().map(|archive| archive.calls().to_vec());
         let best_samples = self.best.as_ref().map(|best| best.samples().to_vec());
         let numbers = StateNumbers {
             progress,
             learning_rate_factor,
             buckets,
+            rewarded: rewarded.unwrap_or_default(),
             archive: archive.unwrap_or_default(),
             best_samples: best_samples.unwrap_or_default(),
             ahead: self.grpo.ahead.as_ref().map(Ahead::drained).unwrap_or_default(),
@@ -138,7 +143,7 @@ impl<M: LanguageModel> Training<M> {
         self.version = self.grpo.learner.version();
         self.grpo.learning_rate_factor = numbers.learning_rate_factor;
         if let Some(filter) = &mut self.grpo.filter {
-            filter.restore(numbers.buckets);
+            filter.restore(numbers.buckets, numbers.rewarded);
         }
         if let Some(archive) = &mut self.grpo.archive {
             archive.restore(numbers.archive);

@@ -112,7 +112,7 @@ impl<M: LanguageModel> Grpo<M> {
         probe.phase_done();
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
-        self.learner.schedule_coefs(step);
+        self.learner.schedule(step);
         let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
         // more updates of π_θ with the best o so far
         let replayed = awake(|| self.replay(prompts, step, &learned, learning_rate))?;
@@ -322,6 +322,8 @@ impl<M: LanguageModel> Grpo<M> {
         step: u32,
     ) -> Result<(Option<ExternalCalls>, Option<Group>), TrainError> {
         let calls = self.scored(groups, step)?;
+        // An interrupt makes the reward fail.
+        self.refuse_interrupt()?;
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
@@ -390,7 +392,7 @@ impl<M: LanguageModel> Grpo<M> {
     }
 
     /// Fails on all ranks if any of them was interrupted.
-    fn refuse_interrupt(&self) -> Result<(), TrainError> {
+    pub(crate) fn refuse_interrupt(&self) -> Result<(), TrainError> {
         match self.learner.ranks().any(self.interrupt.load(Ordering::Relaxed))? {
             true => Err(TrainError::Interrupted),
             false => Ok(()),

@@ -201,6 +201,7 @@ impl<M: LanguageModel> Grpo<M> {
     /// is already being updated, the step is completed first.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
         self.sampler = self.sampler.interrupted_by(Arc::clone(&flag));
+        self.rewards = self.rewards.clone().interrupted_by(Arc::clone(&flag));
         self.interrupt = flag;
     }
 

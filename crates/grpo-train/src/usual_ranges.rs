@@ -1,13 +1,14 @@
 //! Typical ranges of settings for GRPO fine-tuning.
 
 use grpo_core::Surrogate;
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, short_number};
 
 use crate::GrpoConfig;
 
 impl GrpoConfig {
     /// Returns the settings that are outside their usual range, along with that range. Such
-    /// settings are valid, and may be right for a very small or very large model.
+    /// settings are valid. The learning rate is not among them, because its usual range depends on the
+    /// size of the model.
     ///
     /// # Errors
     /// Returns an error if the loss settings contradict each other.
@@ -20,7 +21,6 @@ impl GrpoConfig {
         let kl_coef = if loss.kl.coef == 0.0 { 0.01 } else { loss.kl.coef };
         let settings = [
             ("train.group_size", self.train.group_size as f64, 4.0, 16.0),
-            ("optimizer.learning_rate", self.optimizer.learning_rate, 1e-6, 1e-4),
             ("loss.epsilon_low", low, 0.1, 0.3),
             ("loss.epsilon_high", high, 0.1, 0.3),
             ("loss.kl_coef", kl_coef, 0.001, 0.1),
@@ -33,7 +33,9 @@ impl GrpoConfig {
         ];
         let unusual = settings.iter().filter(|(_, value, low, high)| value < low || value > high);
         Ok(unusual
-            .map(|(key, value, low, high)| format!("{key} = {value} (usual: {low} to {high})"))
+            .map(|(key, value, low, high)| {
+                format!("{key} = {} (usual: {low} to {high})", short_number(*value))
+            })
             .collect())
     }
 }

@@ -128,13 +128,26 @@ impl Drop for Monitor {
 fn line(metrics: &Metrics) -> String {
     let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
     let valid = metrics.get("rewards/valid/mean").map(|valid| format!("  valid {valid:.2}"));
+    let kl = metrics.get("kl").map(|kl| format!("  KL {kl:.3}"));
     format!(
-        "reward {:.3}{}  KL {:.3}  {:.0} tokens/s",
-        value("reward"),
+        "{}{}{}  {:.0} tokens/s",
+        reward(metrics),
         valid.unwrap_or_default(),
-        value("kl"),
+        kl.unwrap_or_default(),
         value("tokens_per_second"),
     )
+}
+
+/// Describes the mean reward, or why there is none.
+fn reward(metrics: &Metrics) -> String {
+    if let Some(reward) = metrics.get("reward").filter(|reward| reward.is_finite()) {
+        return format!("reward {reward:.3}");
+    }
+    let counts = [("abstained", "rewards/abstained"), ("failed", "rewards/failed")];
+    let words = counts.iter().filter_map(|(word, name)| {
+        metrics.get(name).filter(|count| *count > 0.0).map(|count| format!("{count} {word}"))
+    });
+    format!("no reward ({})", words.collect::<Vec<_>>().join(", "))
 }
 
 /// Summary of a training run.

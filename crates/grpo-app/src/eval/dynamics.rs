@@ -29,11 +29,13 @@ pub(crate) struct Dynamics {
 }
 
 /// Metrics of supervised runs, which evaluate samples of held-out prompts.
-const SUPERVISED: [(&str, &str); 4] = [
+const SUPERVISED: [(&str, &str); 6] = [
     ("eval_self_bleu", "self_bleu"),
     ("eval_distinct_1", "distinct_1"),
     ("eval_distinct_2", "distinct_2"),
     ("eval_distinct_3", "distinct_3"),
+    ("eval_semantic_diversity", "semantic_diversity"),
+    ("eval_output_entropy", "output_entropy"),
 ];
 
 impl Dynamics {

@@ -18,7 +18,6 @@ use serde_json::Value;
 
 use crate::device::device;
 
-use super::pass_rule::WIDTH;
 use super::records::read_references;
 use super::{Generation, Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
 use grpo_data::short_text;
@@ -50,6 +49,23 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         "output_entropy",
     ],
     lower_is_better: &["self_bleu", "pooled/self_bleu"],
+    units: &[
+        ("prompts*", "prompts"),
+        ("completions", "texts"),
+        ("collapse_point", "texts"),
+        ("semantic_diversity", "0 to 2"),
+        ("pooled/semantic_diversity", "0 to 2"),
+        ("unique_words", "words"),
+        ("total_words", "words"),
+        ("words/*", "words"),
+        ("avg_word_length", "characters"),
+        ("characters/*", "characters"),
+        ("bertscore/*", "-1 to 1"),
+        ("score/*", "as in the file"),
+        ("perplexity", "1 or more"),
+        ("output_entropy", "nats"),
+        ("*", "0 to 1"),
+    ],
     has_prompts: true,
     dynamics: &[
         "self_bleu",
@@ -120,7 +136,7 @@ fn diversity(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
         measured.per_prompt.insert("distinct_2".to_owned(), bigrams);
     }
     if all.len() > 1 {
-        let embedder = HashedNgrams::new(WIDTH);
+        let embedder = HashedNgrams::default();
         let embed = |group: &Vec<&str>| embedder.embed(group);
         let vectors = groups.iter().map(embed).collect::<Result<Vec<_>, _>>()?;
         let semantic = SemanticDiversity::new(&vectors)?;
@@ -324,7 +340,7 @@ fn passes(
     options: &SuiteOptions,
     bootstrap: &Bootstrap,
 ) -> anyhow::Result<()> {
-    let rule = PassRule::parse(&options.pass)?;
+    let rule = PassRule::parse(&options.pass, options.extract.as_deref())?;
     let of_prompt = |prompt: &PromptGenerations| -> anyhow::Result<PromptPasses> {
         let outcomes = prompt.generations.iter().map(|of| rule.passes(prompt, of));
         Ok(PromptPasses::from_outcomes(&outcomes.collect::<anyhow::Result<Vec<_>>>()?))

@@ -6,9 +6,11 @@
 
 mod difference;
 mod file;
+mod own_reward;
 mod plan;
 mod process;
 mod progress;
+mod record;
 mod stage_config;
 mod summary;
 
@@ -137,7 +139,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         })?;
     let Finished { rows, failed } = finished;
     let header =
-        ["stage", "", "time", "folder or file", "metrics: first value → kept model, or last value"];
+        ["stage", "", "time", "folder or file", "metrics: start → end (evaluations or kept model if possible)"];
     if !failed.is_empty() {
         say(format_args!("{}", table(header, rows, 0..0)));
         anyhow::bail!(
@@ -197,7 +199,10 @@ fn run_stages(
                     say_aside(format_args!("{:<12} runs again: {reason}", stage.name));
                 }
                 let failed = || format!("stage `{}` failed; {resume}", stage.name);
-                let ended = program.run(words).and_then(|()| stage.check_result());
+                let ended = program
+                    .run(words)
+                    .and_then(|()| stage.check_result())
+                    .and_then(|()| stage.record());
                 match ended.with_context(failed) {
                     Err(error) if stage.independent && !error.is::<Interrupted>() => {
                         say_error(&error);

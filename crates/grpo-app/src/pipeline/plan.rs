@@ -12,6 +12,7 @@ use crate::run_files::config_of_run;
 
 use super::difference::first_difference;
 use super::file::{Pipeline, Stage, set_options};
+use super::own_reward::has_same_reward;
 use super::progress::{Files, Progress};
 
 /// Options of `grpo run` that affect the plan.
@@ -103,6 +104,7 @@ impl Stage {
             }
             Progress::Interrupted if is_same => {
                 words.push(format!("--resume={}", self.place().display()));
+                words.extend(self.run_reward()?);
                 words.extend(self.plain(request));
                 return Ok(Plan::Resume(words));
             }
@@ -122,6 +124,17 @@ impl Stage {
 
     fn plain(&self, request: &Request) -> Option<String> {
         (request.plain && self.has("plain")).then(|| "--plain".to_owned())
+    }
+
+    /// Returns the option to run the reward of an interrupted run. The pipeline only agrees to what the
+    /// stage's own configuration names.
+    fn run_reward(&self) -> anyhow::Result<Option<String>> {
+        let Some(config) = self.config.as_ref().filter(|_| self.has("run-reward")) else {
+            return Ok(None);
+        };
+        let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
+        let is_same = has_same_reward(&config.keys, &recorded);
+        Ok(is_same.then(|| "--run-reward".to_owned()))
     }
 
     fn refusal_of_set(&self) -> String {

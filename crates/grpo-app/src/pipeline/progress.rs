@@ -52,11 +52,12 @@ impl Stage {
             return Ok(Progress::Missing);
         }
         let Some(config) = &self.config else {
-            return Ok(match (self.incomplete(), self.changed_input(&[], files)?) {
-                (Some(reason), _) => Progress::Unusable(reason),
-                (None, Some(reason)) => Progress::Outdated(reason),
-                (None, None) => Progress::Finished,
-            });
+            if let Some(reason) = self.incomplete() {
+                return Ok(Progress::Unusable(reason));
+            }
+            let outdated = self.changed_arguments().map(Ok);
+            let outdated = outdated.or_else(|| self.changed_input(&[], files).transpose());
+            return Ok(outdated.transpose()?.map_or(Progress::Finished, Progress::Outdated));
         };
         let run = RunFolder::open(&config.run).and_then(|run| Ok((run.read_info()?, run)));
         let Ok((info, run)) = run else {

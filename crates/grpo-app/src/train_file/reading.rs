@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{ConfigFault, deserialize_settings};
+use grpo_data::{ConfigFault, Shortened, deserialize_settings};
 use grpo_report::command_of;
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
@@ -12,7 +12,7 @@ use grpo_train::TrainError;
 use grpo_vllm::VllmConfig;
 use toml::{Table, Value};
 
-use super::TrainFile;
+use super::{OpenSettings, TrainFile};
 use crate::config::{self, Origin};
 use crate::device;
 use crate::prompts::PromptSection;
@@ -81,10 +81,11 @@ impl TrainFile {
         let rollout = section(&mut table, "rollout")
             .and_then(rollout_of)
             .map_err(|fault| explain(fault.below("rollout")))?;
+        let open = OpenSettings::take(&mut table).map_err(explain)?;
         let settings: TrainSettings =
             deserialize_settings(table).map_err(|fault: ConfigFault| {
                 // Section names of tasks, which serde does not know, can be suggested as well.
-                let is_top = fault.message.starts_with("unknown field") && !fault.key.contains('.');
+                let is_top = fault.message.starts_with("unknown key") && !fault.key.contains('.');
                 let own: Vec<&str> = tasks
                     .iter()
                     .flat_map(|task| task.sources())
@@ -104,7 +105,7 @@ impl TrainFile {
         if let Some(filter) = &settings.diversity_filter {
             tasks.filter(filter).map_err(|fault| origin.locate(fault))?;
         }
-        let value = Self { settings, reward, data, rollout, source };
+        let value = Self { settings, reward, data, rollout, open, source };
         Ok(config::Loaded { value, origin })
     }
 
@@ -138,7 +139,7 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
     let Some(reward) = section(table, "reward").map_err(explain)? else {
         let keys: Vec<String> = table.keys().cloned().collect();
         if let Some(key) = keys.iter().find(|key| strsim::damerau_levenshtein(key, "reward") <= 2) {
-            let message = format!("unknown field `{key}`, expected `reward`");
+            let message = format!("unknown key `{key}`, expected `reward`");
             return Err(explain(ConfigFault::from_sentence("", message)));
         }
         anyhow::bail!(
@@ -177,7 +178,8 @@ fn section(table: &mut Table, name: &str) -> Result<Option<Table>, ConfigFault> 
     match table.remove(name) {
         Some(Value::Table(section)) => Ok(Some(section)),
         Some(other) => {
-            let message = format!("invalid type: {}, expected a table", other.type_str());
+            let found = other.to_string();
+            let message = format!("found {}; expected a table", Shortened(&found));
             Err(ConfigFault::from_sentence(name, message))
         }
         None => Ok(None),

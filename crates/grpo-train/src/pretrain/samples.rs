@@ -1,9 +1,12 @@
 //! Sampled completions of validation prompts.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use grpo_data::{Codec, Example, Prompt, Purpose};
-use grpo_eval::{Diversity, DiversityMeasure, distinct, self_bleu, words};
+use grpo_data::{Codec, Completion, Example, Group, Prompt, Purpose};
+use grpo_eval::{
+    Diversity, DiversityMeasure, HashedNgrams, distinct, self_bleu, token_entropy, words,
+};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use serde::Serialize;
@@ -25,9 +28,13 @@ pub struct SampledMeasures {
     pub eval_distinct_1: f64,
     /// Mean fraction of distinct word bigrams per prompt.
     pub eval_distinct_2: f64,
-    /// Mean distance (1 − cosine) between two completions of the same prompt. Requires an embedder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eval_diversity: Option<f64>,
+    /// Mean fraction of distinct word trigrams per prompt.
+    pub eval_distinct_3: f64,
+    /// Mean distance (1 − cosine) between two completions of the same prompt, with the configured
+    /// embedder or hashed n-grams.
+    pub eval_semantic_diversity: f64,
+    /// Entropy of the token frequencies of all completions in nats.
+    pub eval_output_entropy: f64,
     /// Mean completion length in characters.
     pub eval_reply_length: f64,
     /// Mean number of distinct words per completion.
@@ -59,7 +66,7 @@ pub(super) struct SampledEvaluation {
     /// Reference completion for each prompt.
     truths: Vec<String>,
     rollout: Autoregressive,
-    semantic: Option<Diversity>,
+    semantic: Diversity,
     rows: usize,
     codec: Codec,
     seed: u64,
@@ -94,17 +101,18 @@ impl SampledEvaluation {
             batch_size: 256,
         };
         let device = model.device().inner();
-        let embedder = settings.embedder.as_ref();
-        let semantic = embedder.map(|embedder| {
-            let measure = DiversityMeasure::Semantic;
-            diversity_measure::build(SECTION, measure, Some(embedder), &device)
-        });
+        let measure = DiversityMeasure::Semantic;
+        let semantic = match &settings.embedder {
+            Some(embedder) => diversity_measure::build(SECTION, measure, Some(embedder), &device)?,
+            None => Diversity::new(measure, Some(Arc::new(HashedNgrams::default())))
+                .expect("there is an embedder"),
+        };
         Ok(Self {
             prompts,
             truths,
             rollout: Autoregressive::new(rollout, model, longest)
                 .map_err(|fault| length_fault(SECTION, &fault))?,
-            semantic: semantic.transpose()?,
+            semantic,
             rows: settings.rows,
             codec: codec.clone(),
             seed,
@@ -126,6 +134,8 @@ impl SampledEvaluation {
             policy_version: step,
         };
         let groups = self.rollout.sample(&Frozen::snapshot(model), &self.prompts, key)?;
+        let tokens = groups.iter().flat_map(Group::completions).flat_map(Completion::text_ids);
+        let entropy = token_entropy(tokens);
         let texts: Vec<Vec<String>> = groups
             .iter()
             .map(|group| {
@@ -140,20 +150,21 @@ impl SampledEvaluation {
             generated: texts[0].clone(),
             ground_truth: truth.clone(),
         });
-        Ok((measures(&texts, self.semantic.as_ref())?, rows.collect()))
+        let measures =
+            SampledMeasures { eval_output_entropy: entropy, ..measures(&texts, &self.semantic)? };
+        Ok((measures, rows.collect()))
     }
 }
 
-/// Computes metrics for completions, which are grouped by prompt.
-fn measures(
-    groups: &[Vec<String>],
-    semantic: Option<&Diversity>,
-) -> Result<SampledMeasures, TrainError> {
+/// Computes metrics for texts, which are grouped by prompt. The entropy, which is one of tokens, is 0.
+fn measures(groups: &[Vec<String>], semantic: &Diversity) -> Result<SampledMeasures, TrainError> {
     let mut sum = SampledMeasures {
         eval_self_bleu: 0.0,
         eval_distinct_1: 0.0,
         eval_distinct_2: 0.0,
-        eval_diversity: semantic.map(|_| 0.0),
+        eval_distinct_3: 0.0,
+        eval_semantic_diversity: 0.0,
+        eval_output_entropy: 0.0,
         eval_reply_length: 0.0,
         eval_unique_words: 0.0,
         eval_empty: 0.0,
@@ -164,9 +175,8 @@ fn measures(
         sum.eval_self_bleu += of_prompts * self_bleu(&texts, 4);
         sum.eval_distinct_1 += of_prompts * distinct(&texts, 1);
         sum.eval_distinct_2 += of_prompts * distinct(&texts, 2);
-        if let (Some(sum), Some(semantic)) = (&mut sum.eval_diversity, semantic) {
-            *sum += of_prompts * semantic.of(&texts)?;
-        }
+        sum.eval_distinct_3 += of_prompts * distinct(&texts, 3);
+        sum.eval_semantic_diversity += of_prompts * semantic.of(&texts)?;
         let of_texts = of_prompts / texts.len() as f64;
         for text in texts {
             sum.eval_reply_length += of_texts * text.chars().count() as f64;
@@ -198,17 +208,17 @@ mod tests {
     #[test]
     fn measures_by_hand() {
         let groups = [["a b", "a b"], ["c d e", ""]].map(|texts| texts.map(str::to_owned).to_vec());
-        let embedder = std::sync::Arc::new(grpo_eval::HashedNgrams::new(64));
+        let embedder = Arc::new(HashedNgrams::new(64));
         let semantic = Diversity::new(DiversityMeasure::Semantic, Some(embedder)).unwrap();
-        let found = measures(&groups, Some(&semantic)).unwrap();
+        let found = measures(&groups, &semantic).unwrap();
         // NLTK smoothing gives (1 · 1 · 0.1 · 0.1)^¼ for two equal texts without 3-grams. The other
         // texts have nothing in common.
         assert!((found.eval_self_bleu - 0.5 * 0.1_f64.sqrt()).abs() < 1e-12, "{found:?}");
         assert_eq!([found.eval_distinct_1, found.eval_distinct_2], [0.75, 0.75]);
-        assert_eq!(found.eval_diversity, Some(0.0));
+        // Equal texts, and an empty text, have no distance.
+        assert_eq!(found.eval_semantic_diversity, 0.0);
         assert_eq!([found.eval_reply_length, found.eval_unique_words], [2.75, 1.75]);
         assert_eq!(found.eval_empty, 0.25);
-        assert_eq!(measures(&groups, None).unwrap().eval_diversity, None);
     }
 
     #[test]

@@ -91,7 +91,11 @@ impl StepsConfig {
         let micro = self.micro_batch_tokens.unwrap_or(1);
         in_range(&key("micro_batch_tokens"), micro as f64, 1.0..=1e9)?;
         if self.warmup_steps > self.steps {
-            let expected = format!("0 to {} ({section}.steps)", self.steps);
+            let expected = format!(
+                "0 to {0} ({section}.steps); for a short run, add --set {1}=0",
+                self.steps,
+                key("warmup_steps")
+            );
             let warmup = self.warmup_steps as f64;
             return Err(ConfigFault::out_of_range(key("warmup_steps"), warmup, &expected));
         }

@@ -6,7 +6,7 @@ use grpo_model::Transformer;
 use grpo_rewards::Reward;
 use grpo_train::{
     Action, Decode, Grpo, GrpoConfig, GuardAction, GuardConfig, GuardTrigger, Guards, Metrics,
-    unconditional_prompts,
+    default_guards, unconditional_prompts,
 };
 
 use crate::support::{
@@ -61,6 +61,33 @@ fn trained_for(
     let (policy, boundary) = (model(vocabulary().len(), 2.0), vocabulary().boundary());
     let grpo = rewarded(reward, policy, config, SEED, boundary, decode);
     watch(&mut grpo.unwrap(), guard, STEPS)
+}
+
+/// The default guards end a run in which every prompt gets a single answer, in the third such step.
+/// Two answers in one of the groups are enough to go on.
+#[test]
+fn a_policy_that_gives_one_answer_to_each_prompt() {
+    let stopped = |decode: Decode| {
+        let mut grpo = begin(
+            model(vocabulary().len(), 2.0),
+            with_rate(1e-4),
+            SEED,
+            vocabulary().boundary(),
+            decode,
+        )
+        .unwrap();
+        let mut guards = Guards::new(&default_guards());
+        (0..5).find_map(|step| {
+            let prompts = unconditional_prompts(3, vocabulary().boundary());
+            let metrics = Metrics::of(&grpo.step(&prompts, step).unwrap(), 0);
+            let triggers = guards.observe(u64::from(step) + 1, &metrics).unwrap();
+            let stop = triggers.into_iter().find(|trigger| trigger.action == Action::Stop)?;
+            Some((step + 1, stop.watch))
+        })
+    };
+    let collapsed = || Some((3, "completions/collapsed_groups".to_owned()));
+    assert_eq!(stopped(Arc::new(|_| "C".to_owned())), collapsed());
+    assert_eq!(stopped(chains()), None);
 }
 
 fn with_rate(learning_rate: f64) -> GrpoConfig {

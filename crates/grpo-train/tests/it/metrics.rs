@@ -63,6 +63,7 @@ const NAMES: [&str; 69] = [
     "completions/clipped_ratio",
     "completions/mean_characters",
     "completions/unique_ratio",
+    "completions/collapsed_groups",
     "num_tokens",
     "step_time",
     "time/rollout",
@@ -154,6 +155,7 @@ fn values_are_those_of_the_completions() {
         ("completions/max_terminated_length", most(&ended)),
         ("completions/clipped_ratio", 1.0 - ended.len() as f64 / all.len() as f64),
         ("completions/unique_ratio", texts.len() as f64 / all.len() as f64),
+        ("completions/collapsed_groups", 0.0),
     ] {
         let value = metrics.get(name).unwrap();
         assert!((value - expected).abs() < 1e-12, "{name}: {value}, expected {expected}");

@@ -1,7 +1,7 @@
 //! Tests supervised training with a diversity term, and evaluations that sample completions.
 
 use grpo_data::{Codec, Example, Examples, SpecialIds};
-use grpo_eval::{DiversityMeasure, distinct, self_bleu};
+use grpo_eval::{DiversityMeasure, distinct, self_bleu, token_entropy};
 use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, Transformer};
 use grpo_train::{
     DiversityConfig, GuardConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig,
@@ -146,7 +146,7 @@ fn evaluations_continue_validation_prompts() {
         assert_eq!((prompts, truths), (vec!["1 5", "1 6"], vec!["6 7", "8"]));
         let measures = evaluation.sampled.unwrap();
         assert!(measures.eval_distinct_1 > 0.0 && measures.eval_distinct_1 <= 1.0);
-        assert!(measures.eval_diversity.is_none());
+        assert!((0.0..=2.0).contains(&measures.eval_semantic_diversity));
     }
     // Sampling must not affect training.
     assert_eq!(weights, run(&PretrainConfig { eval: None, ..config.clone() }).1);
@@ -157,7 +157,10 @@ fn evaluations_continue_validation_prompts() {
     let texts = [seen.rows[0].generated.as_str()];
     let measures = seen.sampled.unwrap();
     assert_eq!(measures.eval_distinct_2, distinct(&texts, 2));
+    assert_eq!(measures.eval_distinct_3, distinct(&texts, 3));
     assert_eq!(measures.eval_self_bleu, self_bleu(&texts, 4));
+    let ids = texts[0].split_whitespace().map(|id| id.parse().unwrap());
+    assert_eq!(measures.eval_output_entropy, token_entropy(ids));
     assert_eq!(measures.eval_reply_length, texts[0].chars().count() as f64);
 }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use grpo_core::{EntropyBonus, KlController, KlEstimator, KlPlacement};
 use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
-use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, ReferenceSettings};
+use grpo_train::{
+    Grpo, GrpoConfig, GuardAction, GuardConfig, Metrics, NextTokens, Parts, ReferenceSettings,
+    default_guards,
+};
 
 use crate::support::{
     SEED, chains, config, distance, grpo, model, molecules, parameters, parts, take_step,
@@ -40,6 +43,38 @@ fn a_reference_that_copies_the_policy() {
     }
 }
 
+/// Without a penalty, the KL is measured in the first, each tenth and the last step. Measuring it
+/// does not change the policy. A guard that acts on the KL needs it in each step.
+#[test]
+fn the_kl_is_measured_where_it_is_needed() {
+    let run = |kl_coef: f64, guards: Option<Vec<GuardConfig>>| {
+        let mut config = GrpoConfig { guards, ..config() };
+        (config.loss.kl_coef, config.train.steps) = (Some(kl_coef), 12);
+        let mut grpo = grpo(config, chains());
+        let of_reference = ["kl", "kl_p99", "kl_max", "kl_sequence"];
+        let measured = (0..12).map(|step| {
+            let metrics = Metrics::of(&take_step(&mut grpo, step), 0);
+            of_reference.map(|name| metrics.get(name).is_some())
+        });
+        let steps: Vec<[bool; 4]> = measured.collect();
+        let steps: Vec<usize> = (0..12).filter(|&step| steps[step] != [false; 4]).collect();
+        (steps, parameters(grpo.policy()))
+    };
+    let all: Vec<usize> = (0..12).collect();
+    let acting = |action| {
+        let mut guards = default_guards();
+        let kl = guards.iter_mut().find(|guard| guard.watch == "kl").unwrap();
+        (kl.above, kl.action) = (Some(1e9), action);
+        Some(guards)
+    };
+    let (steps, policy) = run(0.0, None);
+    assert_eq!(steps, [0, 9, 11]);
+    assert_eq!(run(0.0, acting(GuardAction::Warn)), (steps, policy.clone()));
+    assert_eq!(run(0.0, acting(GuardAction::Stop)), (all.clone(), policy.clone()));
+    assert_eq!(run(0.0, acting(GuardAction::RollBack)), (all.clone(), policy));
+    assert_eq!(run(1e-3, None).0, all);
+}
+
 /// A reference that moves halfway towards the policy results in a smaller KL than a constant one.
 #[test]
 fn a_reference_that_moves_towards_the_policy() {
@@ -49,6 +84,8 @@ fn a_reference_that_moves_towards_the_policy() {
         let mut config = following(reference);
         config.loss.kl_coef = Some(0.0);
         let mut grpo = grpo(config, chains());
+        // Recorded tokens need the reference in each step.
+        grpo.set_recording(true);
         (0..4).map(|step| value(&Metrics::of(&take_step(&mut grpo, step), 0), "kl")).collect()
     };
     let [fixed, half, whole] = [None, Some(0.5), Some(1.0)].map(kls);
