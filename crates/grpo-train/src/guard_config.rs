@@ -285,8 +285,8 @@ pub fn default_guards() -> Vec<GuardConfig> {
             GuardAction::Stop,
         ),
         // At one nat per token, the policy assigns each token 2.7 times the probability it has
-        // under the reference.
-        warn("kl", Some(1.0), None, 3),
+        // under the reference. Without a KL penalty, only every tenth step measures it.
+        warn("kl", Some(1.0), None, 1),
         // 1 % of tokens changed by a factor of 3 within one step, well outside any clipping range.
         warn("ratio/p99", Some(3.0), None, 3),
         // Few completions end on their own. Either max_new_tokens is too small, or the policy has
