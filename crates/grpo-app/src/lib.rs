@@ -30,6 +30,7 @@ mod recorded_steps;
 mod resume_check;
 mod run_files;
 mod run_log;
+mod run_reward;
 mod session;
 pub mod source;
 pub mod supervised_run;
@@ -60,6 +61,15 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
     }
+    if let Err(fault) = grpo_process::check_stacks() {
+        output::say_error(&anyhow::anyhow!(fault));
+        return ExitCode::FAILURE;
+    }
+    output::explain_panics();
+    main_with(tasks)
+}
+
+fn main_with(tasks: &'static [&'static dyn Task]) -> ExitCode {
     let tasks = Tasks::new(tasks);
     let Asked { threads, quiet, device, command } = args::parse(&tasks, std::env::args_os());
     output::set_quiet(quiet);

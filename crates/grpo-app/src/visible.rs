@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use crate::output::note_closed;
+
 /// Escapes control characters that a terminal would interpret, e.g. as `\u001b`. All output of the
 /// program is escaped. Otherwise, untrusted text could set the terminal title or hide lines of an
 /// audit. JSON remains valid, since these are JSON escape sequences.
@@ -40,6 +42,7 @@ pub struct Visible<W> {
 
 /// Returns standard output for data such as JSON, CSV or plain text.
 pub fn data_output() -> Visible<io::StdoutLock<'static>> {
+    note_closed();
     Visible::new(io::stdout().lock())
 }
 

@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_long};
 
 use mimalloc::MiMalloc;
 
-use crate::limit::{charge, refund};
+use crate::limit::{charge, out_of_memory, refund};
 
-/// The mimalloc allocator, extended with the limits set by [`limited`](crate::limited).
+/// The mimalloc allocator, extended with the limits set by [`limited`](crate::limited). If it has no
+/// memory, the process exits with code 1 and a message.
 #[derive(Debug)]
 pub struct Allocator;
 
@@ -18,13 +19,13 @@ unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());
         // SAFETY: the caller upholds the contract of `alloc`, which mimalloc shares.
-        unsafe { MiMalloc.alloc(layout) }
+        given(unsafe { MiMalloc.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());
         // SAFETY: as above.
-        unsafe { MiMalloc.alloc_zeroed(layout) }
+        given(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -37,8 +38,16 @@ unsafe impl GlobalAlloc for Allocator {
         charge(size);
         refund(layout.size());
         // SAFETY: as above.
-        unsafe { MiMalloc.realloc(pointer, layout, size) }
+        given(unsafe { MiMalloc.realloc(pointer, layout, size) }, size)
     }
+}
+
+/// Returns the pointer to allocated memory. Ends the process if there is none.
+fn given(pointer: *mut u8, size: usize) -> *mut u8 {
+    if pointer.is_null() {
+        out_of_memory(size);
+    }
+    pointer
 }
 
 /// `mi_option_purge_delay`, which the bindings do not export. Delay in milliseconds until freed

@@ -4,10 +4,12 @@ mod allocator;
 mod error;
 mod limit;
 mod memory;
+mod start;
 mod threads;
 
 pub use allocator::Allocator;
 pub use error::ThreadsError;
 pub use limit::{limited, time_limited};
 pub use memory::{ResidentMemory, available_memory};
+pub use start::{check_stacks, is_stdout_closed};
 pub use threads::compute;

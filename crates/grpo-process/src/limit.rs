@@ -97,6 +97,34 @@ fn end() -> ! {
     exit_with(&MESSAGE.take())
 }
 
+/// Ends the process because `bytes` bytes cannot be allocated. Rust would abort it.
+#[cold]
+pub(crate) fn out_of_memory(bytes: usize) -> ! {
+    let mut message = [0; 160];
+    let mut rest = &mut message[..];
+    let _fits = writeln!(
+        rest,
+        "error: out of memory: cannot allocate {} KiB; use a smaller model or batch, or raise the limit (ulimit -v, ulimit -d)",
+        bytes.div_ceil(1024)
+    );
+    let left = rest.len();
+    let _unread = io::stderr().write_all(&message[..message.len() - left]);
+    exit_at_once()
+}
+
+/// Ends the process without the handlers that run at its exit, because they need memory.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "the function of C has no counterpart in Rust")]
+fn exit_at_once() -> ! {
+    // SAFETY: it has no preconditions.
+    unsafe { nix::libc::_exit(1) }
+}
+
+#[cfg(not(unix))]
+fn exit_at_once() -> ! {
+    std::process::exit(1)
+}
+
 fn exit_with(message: &str) -> ! {
     let _unread = io::stderr().write_all(message.as_bytes());
     std::process::exit(1);

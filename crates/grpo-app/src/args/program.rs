@@ -6,10 +6,11 @@ use std::io::{ErrorKind, Write as _};
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
+use grpo_data::{plain_numbers, without_passwords};
 
 use crate::args::{Arguments, Command, GLOBAL};
 use crate::device::DeviceName;
-use crate::output::{check_written, note_lost, say_aside, say_error};
+use crate::output::{check_written, note_closed, note_lost, say_aside, say_error};
 use crate::ranks::let_first_report;
 use crate::task::{CommandGroup, TaskCommand, Tasks};
 use crate::visible::visible;
@@ -54,22 +55,26 @@ pub(crate) fn parse(
 }
 
 /// Prints clap's message and exits the process. The message is escaped because it repeats
-/// arguments, which may contain file names from untrusted sources.
+/// arguments, which may contain file names from untrusted sources, and its words of Rust are replaced.
 fn exit(error: &clap::Error) -> ! {
     if error.use_stderr() {
         let_first_report();
     }
-    let text = error.to_string();
-    if visible(&text) == text {
+    let written = error.to_string();
+    let text = plain_numbers(&without_passwords(&written));
+    if written == text && visible(&text) == text {
         // `error.exit()` would ignore write errors, e.g. on a full disk.
         let printed = error.print().and_then(|()| std::io::stdout().flush());
         if let Err(fault) = printed
             && fault.kind() != ErrorKind::BrokenPipe
         {
             note_lost(&fault);
-            if let Err(lost) = check_written() {
-                say_error(&lost);
-            }
+        }
+        if !error.use_stderr() {
+            note_closed();
+        }
+        if let Err(lost) = check_written() {
+            say_error(&lost);
             std::process::exit(1);
         }
         std::process::exit(error.exit_code());

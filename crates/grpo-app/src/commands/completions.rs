@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Context;
 
 use crate::args::{self, CompletionsArguments};
+use crate::output::note_closed;
 use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &CompletionsArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -12,5 +13,6 @@ pub(crate) fn run(arguments: &CompletionsArguments, tasks: &Tasks) -> anyhow::Re
     let name = program.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut program, name, &mut script);
+    note_closed();
     std::io::stdout().write_all(&script).context("cannot write to standard output")
 }

@@ -1,9 +1,11 @@
 //! Metadata recorded with each run.
 
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use anyhow::Context;
-use chrono::{SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
+use grpo_data::without_passwords;
 use grpo_run::{DataFile, RecordedDevice, RunInfo};
 use serde::Serialize;
 
@@ -26,7 +28,7 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
     ];
     let RecordedDevice { name: device, gpu } = of_this_process();
     RunInfo {
-        command: std::env::args().collect(),
+        command: std::env::args().map(|part| without_passwords(&part).into_owned()).collect(),
         started: now(),
         versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
         git_revision: REVISION.get().map(|revision| (*revision).to_owned()),
@@ -53,7 +55,8 @@ fn locked_version(package: &str) -> &'static str {
 
 /// Returns the current UTC time in seconds, e.g. `2026-01-31T12:00:00Z`.
 pub fn now() -> String {
-    Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true)
+    // `Utc::now` panics if the clock is before 1970.
+    DateTime::<Utc>::from(SystemTime::now()).to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 #[cfg(test)]

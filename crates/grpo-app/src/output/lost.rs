@@ -1,0 +1,49 @@
+//! Output that cannot be written, and panics that have a cause outside of the program.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use super::say_error;
+
+/// The first error while writing to standard output.
+static LOST: Mutex<Option<String>> = Mutex::new(None);
+
+/// Makes [`check_written`] fail if the process was started with a closed standard output.
+pub fn note_closed() {
+    if grpo_process::is_stdout_closed() {
+        note_lost(&io::Error::other("it is closed"));
+    }
+}
+
+/// Ends the process with an error if a thread cannot be started, which panics.
+pub(crate) fn explain_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str().is_some_and(|text| text.contains("failed to spawn thread")) {
+            let limits = "raise the limits on memory and processes (ulimit -v, ulimit -u)";
+            say_error(&anyhow::anyhow!("cannot start a thread; {limits}, or use fewer --threads"));
+            std::process::exit(1);
+        }
+        before(panic);
+    }));
+}
+
+/// Makes [`check_written`] fail because standard output could not be written.
+pub(crate) fn note_lost(error: &io::Error) {
+    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    lost.get_or_insert_with(|| error.to_string());
+}
+
+/// Checks that all lines passed to [`say`] since the last call were written.
+///
+/// # Errors
+/// Returns an error if standard output cannot be written, e.g. because the disk is full.
+pub(crate) fn check_written() -> anyhow::Result<()> {
+    let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match lost {
+        None => Ok(()),
+        Some(fault) => anyhow::bail!(
+            "cannot write to standard output ({fault}), so the output is incomplete; everything else succeeded, so run the command again with a different output"
+        ),
+    }
+}
