@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use grpo_data::without_passwords;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EndpointError;
@@ -73,7 +74,7 @@ impl EndpointConfig {
         if self.api_key_env.is_some() && base.starts_with("http://") && !self.is_local() {
             return Err(EndpointError::Setting {
                 key: "url",
-                found: format!("\"{}\"", self.url),
+                found: format!("\"{}\"", without_passwords(&self.url)),
                 expected: "https:// or a tunnel to localhost, because the API key would be sent unencrypted".to_owned(),
             });
         }
@@ -107,7 +108,7 @@ impl EndpointConfig {
         let refused = || {
             EndpointError::Setting {
             key: "url",
-            found: format!("\"{}\"", self.url),
+            found: format!("\"{}\"", without_passwords(&self.url)),
             expected: "a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`".to_owned(),
         }
         };

@@ -5,13 +5,21 @@
 #[non_exhaustive]
 pub enum MeasureError {
     /// A number is NaN or infinite.
-    #[error("{what}[{index}] is {value}; expected a finite number")]
+    #[error("value {} of {what} is {value}; expected a finite number", .index + 1)]
     NotFinite {
         /// Name of the list.
         what: &'static str,
         /// Index of the first such number.
         index: usize,
         /// The number.
+        value: f64,
+    },
+    /// The values are finite, but what is computed from them is not.
+    #[error(
+        "the values are too large: what is computed from them is {value}; divide them by a constant"
+    )]
+    TooLarge {
+        /// The result.
         value: f64,
     },
     /// There are not enough values.
@@ -80,6 +88,14 @@ pub enum MeasureError {
 pub(crate) fn check_finite(what: &'static str, values: &[f64]) -> Result<(), MeasureError> {
     match values.iter().position(|value| !value.is_finite()) {
         Some(index) => Err(MeasureError::NotFinite { what, index, value: values[index] }),
+        None => Ok(()),
+    }
+}
+
+/// Rejects infinite results of finite values.
+pub(crate) fn check_results(results: &[f64]) -> Result<(), MeasureError> {
+    match results.iter().find(|value| !value.is_finite()) {
+        Some(&value) => Err(MeasureError::TooLarge { value }),
         None => Ok(()),
     }
 }

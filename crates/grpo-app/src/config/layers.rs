@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_data::{ConfigFault, Shortened, deserialize_settings, regular_file, short_number};
+use grpo_data::{
+    ConfigFault, Shortened, deserialize_settings, in_plain_words, regular_file, short_number,
+};
 use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use super::published_names::published_name;
 use crate::example_hint::example_hint;
 
 /// A configuration and the origin of its keys.
@@ -158,7 +161,7 @@ impl Origin {
     fn fault(&self, at: &str, message: &str) -> String {
         let message = message.trim();
         let unknown = message
-            .strip_prefix("unknown field `")
+            .strip_prefix("unknown key `")
             .and_then(|rest| rest.split_once('`'))
             .map(|(name, rest)| (name.to_owned(), quoted(rest)));
         let at = if at == "." { "" } else { at };
@@ -169,6 +172,13 @@ impl Origin {
         // The path does not always include the unknown key.
         let section = at.strip_suffix(&name).unwrap_or(at).trim_end_matches('.');
         let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
+        if let Some(meant) = published_name(section, &name, &known) {
+            return format!(
+                "{}unknown key '{}'; it is called '{meant}' here",
+                self.place(&key),
+                Shortened(&key)
+            );
+        }
         let hint = match nearest(&known, &name) {
             Some(nearest) => format!("did you mean '{nearest}'?"),
             None if known.is_empty() => "there are none".to_owned(),
@@ -204,7 +214,7 @@ struct Layer {
 fn parse_text(path: &Path, text: &str) -> anyhow::Result<Table> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
-        anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
+        anyhow::anyhow!("{}:{line}: {}", path.display(), in_plain_words(error.message(), "table"))
     })
 }
 
@@ -284,6 +294,14 @@ fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     let parsed = toml::from_str::<Table>(&format!("value = {value}"))
         .ok()
         .and_then(|mut table| if table.len() == 1 { table.remove("value") } else { None });
+    let digits = value.trim_start_matches(['+', '-']);
+    if parsed.is_none() && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        bail!(
+            "--set {}: the number has too many digits; expected at most {}",
+            Shortened(pair),
+            i64::MAX
+        );
+    }
     Ok((key.trim().to_owned(), parsed.unwrap_or_else(|| Value::String(value.to_owned()))))
 }
 

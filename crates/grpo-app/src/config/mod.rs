@@ -2,6 +2,7 @@
 //! line.
 
 mod layers;
+mod published_names;
 mod records;
 
 pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};

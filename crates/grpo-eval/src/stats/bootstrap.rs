@@ -5,7 +5,7 @@ use grpo_data::{CounterRng, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::distribution::{normal_quantile, normal_tail};
-use crate::error::{MeasureError, check_count, check_finite};
+use crate::error::{MeasureError, check_count, check_finite, check_results};
 
 /// How the ends of a bootstrap interval are determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ impl Bootstrap {
         self.check()?;
         let all: Vec<usize> = (0..count).collect();
         let value = statistic(&all);
-        check_finite("statistic", &[value])?;
+        check_results(&[value])?;
         let rng = CounterRng::new(self.seed, Purpose::Evaluation);
         let mut indices = vec![0; count];
         let mut draws = Vec::with_capacity(self.draws);
@@ -114,7 +114,7 @@ impl Bootstrap {
             }
             draws.push(statistic(&indices));
         }
-        check_finite("statistic of draws", &draws)?;
+        check_results(&draws)?;
         draws.sort_by(f64::total_cmp);
         let tail = 0.5 * (1.0 - self.level);
         let [low, high] = match self.method {
@@ -125,7 +125,7 @@ impl Bootstrap {
                     statistic(&kept)
                 };
                 let jackknife: Vec<f64> = (0..count).map(without).collect();
-                check_finite("statistic without one item", &jackknife)?;
+                check_results(&jackknife)?;
                 bca_shares(value, &draws, &jackknife, tail)?
             }
         }
