@@ -263,7 +263,7 @@ impl Collected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::records::LONGEST_LINE;
+    use crate::eval::records::LONGEST_ROW;
 
     fn read(name: &str, contents: &str) -> anyhow::Result<Generations> {
         let folder = tempfile::tempdir().unwrap();
@@ -365,7 +365,21 @@ mod tests {
             fault("p.jsonl", "{\"prompt\": \"a\", \"text\": \"b\"}\n{\"text\": \"c\"}\n"),
             "p.jsonl: some records have a prompt and others have none; add the missing ones"
         );
-        let quote = format!("text\n\"{}", "a".repeat(LONGEST_LINE + 2));
-        assert!(fault("q.csv", &quote).contains("longer than 16 MiB"));
+        let quote = format!("text\n\"{}", "a".repeat(LONGEST_ROW + (1 << 20)));
+        assert!(fault("q.csv", &quote).contains("longer than 1 MiB"));
+        for (length, is_accepted) in [(LONGEST_ROW - 8, true), (LONGEST_ROW + 1, false)] {
+            let row = format!("text\n{}\nb\n", "a".repeat(length));
+            assert_eq!(read("l.csv", &row).is_ok(), is_accepted, "{length}");
+        }
+        for (csv, expected) in [
+            ("text\nabc\n\"def\nghi\n", "line 3 of `o.csv` has an unterminated quoted field"),
+            ("text\n\"abc", "line 2 of `o.csv` has an unterminated quoted field"),
+            ("text\n\"a\"b\n", "line 2 of `o.csv` has text after a quoted field"),
+            ("text,reward\na\n", "line 2 of `o.csv` has 1 fields, but the header has 2"),
+            ("text\na,b\n", "line 2 of `o.csv` has 2 fields, but the header has 1"),
+        ] {
+            let found = fault("o.csv", csv);
+            assert!(found.starts_with(expected), "{found}");
+        }
     }
 }

@@ -1,17 +1,24 @@
 //! Records of JSON lines, Parquet and CSV files, and lines of text files.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::{
-    Bytes, FileOrigin, LineReader, ObjectReader, cell_separator, open_file, short_text, too_long,
+    Bytes, CsvQuotes, DataError, FileOrigin, LineReader, ObjectReader, cell_separator,
+    message_text, nested_field, open_file, short_text, too_long,
 };
 use serde_json::{Map, Value};
 
 /// Longest line of a text file, in bytes.
 pub(super) const LONGEST_LINE: usize = 16 << 20;
+
+/// Longest row of a CSV file, in bytes.
+pub(super) const LONGEST_ROW: usize = 1 << 20;
+
+/// Buffer size of the CSV reader, in bytes.
+const BUFFER: usize = 1 << 16;
 
 /// Keys and columns for completions, in order of preference. The names are those of this program,
 /// TRL and REINVENT 4.
@@ -87,7 +94,7 @@ impl<'a> Row<'a> {
         chosen: &'a Option<String>,
     ) -> anyhow::Result<(Option<&'a str>, &'a Value)> {
         if let Some(name) = chosen {
-            let value = self.fields.get(name).with_context(|| {
+            let value = nested_field(self.fields, name).with_context(|| {
                 format!(
                     "{}: the record has no key `{name}` for the {what} ({option}); it has {}",
                     self.place(),
@@ -107,7 +114,7 @@ impl<'a> Row<'a> {
 /// Returns a reference, or a list of references. Conversations count by their last message.
 pub(crate) fn references(value: &Value) -> Option<Vec<String>> {
     let one = |value: &Value| match value {
-        Value::Number(_) => Some(value.to_string()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
         value => text_of(value),
     };
     match value {
@@ -140,7 +147,7 @@ pub(super) fn as_text(value: &Value) -> String {
 pub(super) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        Value::Array(messages) => Some(messages.last()?.get("content")?.as_str()?.to_owned()),
+        Value::Array(messages) => message_text(messages.last()?.get("content")?),
         _ => None,
     }
 }
@@ -174,42 +181,88 @@ pub(super) fn read_csv(
 ) -> anyhow::Result<()> {
     let (origin, _) = FileOrigin::new(path);
     let source = origin.decoded(open_file(path)?);
-    let (separator, source) = cell_separator(source, LONGEST_LINE, &origin)?;
-    let mut reader =
-        csv::ReaderBuilder::new().delimiter(separator).from_reader(RowLimit { source, read: 0 });
-    let context = || path.display().to_string();
-    let header: Vec<String> =
-        reader.headers().with_context(context)?.iter().map(|name| name.trim().to_owned()).collect();
-    if let Some(name) = header.iter().enumerate().find(|(i, name)| header[..*i].contains(name)) {
-        anyhow::bail!("{}: two columns are named `{}`; rename one", path.display(), name.1);
-    }
-    let mut row = csv::StringRecord::new();
-    while reader.read_record(&mut row).with_context(context)? {
+    let (separator, source) = cell_separator(source, LONGEST_ROW, &origin)?;
+    let (source, quotes) = CsvQuotes::new(source, separator);
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .delimiter(separator)
+        // The number of cells is checked below, so that the error names the line.
+        .flexible(true)
+        .buffer_capacity(BUFFER)
+        .from_reader(RowLimit { source, read: 0 });
+    let mut row = csv::ByteRecord::new();
+    let mut header: Option<Vec<String>> = None;
+    loop {
+        let before = reader.position().line() - 1;
         reader.get_mut().read = 0;
-        let line = row.position().map_or(0, csv::Position::line);
-        let cells = row.iter().map(|cell| match cell.is_empty() {
+        let read = reader.read_byte_record(&mut row);
+        let is_row = read.map_err(|error| csv_fault(error, &origin, before))?;
+        if let Some((line, fault)) = quotes.first() {
+            anyhow::bail!("line {line} of `{}` {fault}", path.display());
+        }
+        if !is_row {
+            return Ok(());
+        }
+        let line = row.position().map_or(1, csv::Position::line);
+        if row.as_slice().len() > LONGEST_ROW {
+            return Err(too_long(LONGEST_ROW).at_line(path, line).into());
+        }
+        let cells = row.iter().map(|cell| origin.text(cell, line));
+        let cells = cells.collect::<Result<Vec<&str>, DataError>>()?;
+        let Some(names) = &header else {
+            header = Some(columns(path, &cells)?);
+            continue;
+        };
+        anyhow::ensure!(
+            cells.len() == names.len(),
+            "line {line} of `{}` has {} fields, but the header has {}; add the missing fields, or quote fields that contain the separator",
+            path.display(),
+            cells.len(),
+            names.len()
+        );
+        let values = cells.iter().map(|cell| match cell.is_empty() {
             true => Value::Null,
-            false => Value::String(cell.to_owned()),
+            false => Value::String((*cell).to_owned()),
         });
-        add(line, header.iter().cloned().zip(cells).collect())?;
+        add(line, names.iter().cloned().zip(values).collect())?;
     }
-    Ok(())
 }
 
-/// Limits the bytes that are read for one row, so that an unclosed quote does not fill the memory.
+/// Returns the names of the columns.
+fn columns(path: &Path, cells: &[&str]) -> anyhow::Result<Vec<String>> {
+    let names: Vec<String> = cells.iter().map(|name| name.trim().to_owned()).collect();
+    if let Some((_, name)) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
+        anyhow::bail!("{}: two columns are named `{name}`; rename one", path.display());
+    }
+    Ok(names)
+}
+
+/// Converts an error after `before` complete lines. Only reading can fail.
+fn csv_fault(error: csv::Error, origin: &FileOrigin, before: u64) -> DataError {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) if error.kind() == ErrorKind::QuotaExceeded => {
+            too_long(LONGEST_ROW).at_line(&origin.path, before + 1)
+        }
+        csv::ErrorKind::Io(error) => origin.io_error(error, before),
+        _ => DataError::Invalid("the row cannot be read".to_owned())
+            .at_line(&origin.path, before + 1),
+    }
+}
+
+/// Limits the bytes that are read for one row.
 struct RowLimit {
-    source: Bytes,
+    source: CsvQuotes<Bytes>,
     /// Bytes since the last row.
     read: usize,
 }
 
 impl Read for RowLimit {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read > LONGEST_ROW + BUFFER {
+            return Err(ErrorKind::QuotaExceeded.into());
+        }
         let read = self.source.read(buffer)?;
         self.read += read;
-        match self.read > LONGEST_LINE {
-            true => Err(io::Error::other(too_long(LONGEST_LINE).to_string())),
-            false => Ok(read),
-        }
+        Ok(read)
     }
 }
