@@ -15,6 +15,7 @@ use crate::config::REVISION;
 use crate::dashboard::terminal;
 use crate::device;
 use crate::output::{remove_incomplete, say_error, set_quiet};
+use crate::train_file::TrainFile;
 
 /// Delay before a rank other than the first prints an error. If the first one has the same error, e.g.
 /// in the configuration, it prints it and ends all ranks during this time.
@@ -227,6 +228,28 @@ impl Restored {
             thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+/// Checks that ranks wait for each other longer than rewards may take.
+///
+/// # Errors
+/// Returns an error if they do not.
+pub(crate) fn refuse_short_limit(file: &TrainFile, ranks: &Ranks) -> anyhow::Result<()> {
+    let Some(limit) = ranks.time_limit() else { return Ok(()) };
+    let of_step = f64::from(file.train.prompts_per_step) * file.train.group_size as f64;
+    // Evaluations have the same time per completion as steps, but not less in all.
+    let share = (f64::from(file.eval.samples) / of_step).max(1.0);
+    let (limit, of_rewards) = (limit.as_secs_f64(), file.train.reward_time_limit * share);
+    let (what, keys) = match share > 1.0 {
+        true => ("an evaluation", "train.reward_time_limit or eval.samples"),
+        false => ("a step", "train.reward_time_limit"),
+    };
+    anyhow::ensure!(
+        limit > of_rewards,
+        "--rank-time-limit {limit} must be longer than the {} s that the rewards of {what} may take; raise it, or lower {keys}",
+        of_rewards.ceil()
+    );
+    Ok(())
 }
 
 #[cfg(test)]
