@@ -24,8 +24,8 @@ pub struct Advantages {
     /// batch. False if fewer than two completions are
     /// scored, because their standard deviation is undefined.
     pub zero_std: Vec<bool>,
-    /// Fraction of completions that belong to a [`Self::zero_std`] group (metric
-    /// `frac_reward_zero_std`).
+    /// Fraction of completions that belong to a [`Self::zero_std`] group, or to a group without any
+    /// reward (metric `frac_reward_zero_std`).
     pub zero_std_share: f64,
 }
 
@@ -225,7 +225,8 @@ fn summary(
         objectives.iter().map(|group| is_constant(&group_scored(group))).collect();
     // Weight each group by its number of completions, as a mean over rows would.
     let rows: usize = totals.iter().map(Vec::len).sum();
-    let flagged = totals.iter().zip(&zero_std).filter(|(_, flag)| **flag);
+    let has_none = |group: &[Option<f64>]| group.iter().all(Option::is_none);
+    let flagged = totals.iter().zip(&zero_std).filter(|(group, flag)| **flag || has_none(group));
     let flagged: usize = flagged.map(|(group, _)| group.len()).sum();
     Advantages {
         groups,

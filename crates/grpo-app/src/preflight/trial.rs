@@ -16,6 +16,10 @@ use crate::train_file::TrainFile;
 /// A scored trial batch.
 pub(super) struct Trial {
     groups: Vec<Group>,
+    /// Number of completions whose reward failed but that are only left out, and the first reason.
+    left_out: Option<(usize, String)>,
+    /// Why no completion for a prompt can succeed, for each such prompt.
+    doubts: Vec<String>,
     /// Sampling time.
     time: Duration,
 }
@@ -23,6 +27,9 @@ pub(super) struct Trial {
 /// Largest standard deviation of rewards at which the trial warns. The published checklist requires
 /// more.
 const LITTLE: f64 = 0.01;
+
+/// Smallest share of groups that can have different rewards, below which the trial warns.
+const FEW: f64 = 0.5;
 
 /// Returns the population standard deviation.
 fn deviation(values: &[f64]) -> f64 {
@@ -68,8 +75,23 @@ impl Trial {
         let mut groups = sampled.map_err(|error| error.with_products_in(config.train.precision))?;
         let time = begun.elapsed();
         let rewards = grpo.rewards().clone().distributed_over(Ranks::alone());
-        rewards.score_groups(&mut groups, None, &*decode)?;
-        Ok(Some(Self { groups, time }))
+        let calls = rewards.score_groups(&mut groups, None, &*decode)?;
+        let left_out = calls.and_then(|calls| Some((calls.left_out, calls.reason?)));
+        let doubts =
+            groups.iter().filter_map(|group| rewards.doubt(&group.prompt.fields)).collect();
+        Ok(Some(Self { groups, left_out, doubts, time }))
+    }
+
+    /// Returns an error if the reward failed for all completions, so that the first step would fail.
+    pub(super) fn refuse_failures(&self, file: &TrainFile) -> anyhow::Result<()> {
+        let mut failed = self.samples().filter_map(Sample::failure);
+        let Some(reason) = failed.next() else { return Ok(()) };
+        let (failed, all) = (1 + failed.count(), self.samples().count());
+        anyhow::ensure!(
+            failed < all || file.train.max_failed_rewards >= 1.0,
+            "the reward failed for all {all} trial completions; first reason: {reason}"
+        );
+        Ok(())
     }
 
     pub(super) fn seconds_per_completion(&self) -> f64 {
@@ -102,7 +124,13 @@ impl Trial {
             self.samples().map(|sample| &sample.text).collect::<BTreeSet<&String>>().len();
         let [least, most] =
             [f64::min, f64::max].map(|end| rewards.iter().copied().reduce(end).unwrap_or(f64::NAN));
-        let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
+        let of_rewards = match rewards.is_empty() {
+            true => "no rewards".to_owned(),
+            false => {
+                let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
+                format!("rewards {least:.3} to {most:.3}, mean {mean:.3}")
+            }
+        };
         let lengths = match &file.source {
             Some(source) => {
                 format!("{:.0} {} on average", self.lengths().mean, source.tokens_name())
@@ -115,13 +143,25 @@ impl Trial {
             ),
         };
         let mut lines = vec![format!(
-            "trial        {all} completions, {different} distinct: rewards {least:.3} to {most:.3}, mean {mean:.3}; {lengths}"
+            "trial        {all} completions, {different} distinct: {of_rewards}; {lengths}"
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
         if let Some(reason) = failed.first() {
             warn(format!(
                 "the reward failed for {} of {all} trial completions; first reason: {reason}",
                 failed.len()
+            ));
+        }
+        if let Some((count, reason)) = &self.left_out {
+            warn(format!(
+                "the reward failed for {count} of {all} trial completions, which are left out (on_failure = \"abstain\"); first reason: {reason}"
+            ));
+        }
+        if let Some(doubt) = self.doubts.first() {
+            warn(format!(
+                "for {} of {} trial prompts: {doubt}",
+                self.doubts.len(),
+                self.groups.len()
             ));
         }
         if rewards.is_empty() {
@@ -141,6 +181,9 @@ impl Trial {
                 "the rewards of the trial hardly differ (standard deviation {deviation:.1e}), so advantages are mostly noise; check [reward] and its scale"
             ));
         }
+        if let Some(warning) = few_groups_differ(&rewards, file.train.group_size) {
+            warn(warning);
+        }
         if 2 * cut > all {
             warn(format!(
                 "{cut} of {all} trial completions were truncated at sampling.max_new_tokens = {}",
@@ -148,5 +191,61 @@ impl Trial {
             ));
         }
         lines
+    }
+}
+
+/// Warns if the rewards have two values, of which one is so rare that most groups have equal rewards.
+fn few_groups_differ(rewards: &[f64], group_size: usize) -> Option<String> {
+    let least = rewards.iter().copied().reduce(f64::min)?;
+    let most = rewards.iter().copied().reduce(f64::max)?;
+    if least == most || rewards.iter().any(|reward| *reward != least && *reward != most) {
+        return None;
+    }
+    let higher = rewards.iter().filter(|reward| **reward == most).count();
+    let p = higher as f64 / rewards.len() as f64;
+    let differ = |size: usize| 1.0 - p.powf(size as f64) - (1.0 - p).powf(size as f64);
+    if differ(group_size) >= FEW {
+        return None;
+    }
+    let enough = (group_size..=1024).find(|size| differ(*size) >= FEW);
+    let enough = enough.map_or_else(String::new, |size| format!(" to {size} or more"));
+    Some(format!(
+        "{higher} of {} trial completions have the reward {most}, all others {least}, so only about {:.0} % of groups of {group_size} have different rewards, and the others teach nothing; raise train.group_size{enough}, or start from a policy that succeeds more often",
+        rewards.len(),
+        100.0 * differ(group_size)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_a_binary_reward_that_can_have_a_signal() {
+        let of = |ones: usize, all: usize, group_size| {
+            let rewards = [vec![1.0; ones], vec![0.0; all - ones]].concat();
+            few_groups_differ(&rewards, group_size)
+        };
+        // 1 − (0.125² + 0.875²) = 0.21875
+        let warning = of(8, 64, 2).unwrap();
+        assert!(warning.starts_with("8 of 64 trial completions have the reward 1, all others 0, so only about 22 % of groups of 2 have different rewards"), "{warning}");
+        assert!(warning.contains("raise train.group_size to 6 or more"), "{warning}");
+        for (ones, all, group_size, warns) in [
+            (8, 64, 6, false),
+            (8, 64, 5, true),
+            (56, 64, 2, true),
+            (32, 64, 2, false),
+            (31, 64, 2, true),
+            (1, 64, 16, true),
+            (1, 64, 64, false),
+            (0, 64, 2, false),
+            (64, 64, 2, false),
+            (0, 0, 2, false),
+        ] {
+            assert_eq!(of(ones, all, group_size).is_some(), warns, "{ones}/{all}, {group_size}");
+        }
+        assert_eq!(few_groups_differ(&[0.0, 0.0, 0.5, 1.0], 2), None);
+        let scaled = few_groups_differ(&[-1.0, -1.0, -1.0, -1.0, -1.0, 3.0], 2);
+        assert!(scaled.unwrap().contains("have the reward 3, all others -1"));
     }
 }

@@ -4,14 +4,15 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::own_rewards::{assert_no_process, place};
 use crate::resume::{result, wait_for};
-use crate::support::Place;
+use crate::support::{Ended, Place};
 use crate::texts::objects;
 
 /// Scores an HTTP request: the number of `C` in each completion.
@@ -20,7 +21,8 @@ fn answer(stream: &mut TcpStream) {
     let body = loop {
         let text = String::from_utf8_lossy(&request).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let head = head.to_ascii_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             if body.len() >= length.unwrap().parse::<usize>().unwrap() {
                 break body.to_owned();
             }
@@ -105,7 +107,7 @@ fn kill_in_a_call(place: &Place) {
     child.wait().unwrap();
     assert_no_process(place);
     fs::remove_file(place.path("wait")).unwrap();
-    place.succeed(&["train", "--resume", "run"]);
+    place.succeed(&["train", "--resume", "run", "--run-reward"]);
     place.succeed(&["audit", "run"]);
     assert_no_process(place);
     assert_eq!(objects(&place.read("run/metrics.jsonl")).len(), 6);
@@ -181,4 +183,188 @@ def reward(completions, log_extra, trainer_state, **kwargs):
     let explained = place.succeed(&["explain", "run", "--step", &step, "--prompt", &prompt]).stdout;
     let info = format!("info of sample {}: {}", one.sample, one.info.as_ref().unwrap());
     assert!(explained.contains(&info), "{info}: {explained}");
+}
+
+/// Removes spaces that only align columns.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A run in which no completion of some steps has a reward learns nothing from them, and says so.
+#[test]
+fn steps_without_any_reward_are_named() {
+    let none =
+        "def reward(completions, trainer_state, **kwargs):\n    return [None] * len(completions)\n";
+    let place = place("type = \"python\"\nfile = \"my_reward.py\"\ninvalid = \"send\"\n");
+    place.write("my_reward.py", none);
+    let sets = ["--set", "train.steps=6", "--set", "eval.samples=0", "--plain"];
+    let ended = place.succeed(&[&["train", "train.toml"][..], &sets].concat());
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    for expected in [
+        "8 completions, ",
+        " distinct: no rewards; ",
+        "none of the 8 trial completions received a reward",
+        "warning      step 1: none of the 8 completions has a reward, so nothing was learned from them\n",
+        "no reward (8 abstained)",
+        "guard        frac_reward_zero_std was 1, above 0.9",
+        "in 6 of 6 steps, rewards were equal within every group or missing, so nothing was learned\n",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert!(!said.contains("NaN"), "{said}");
+    for line in objects(&place.read("run/metrics.jsonl")) {
+        assert_eq!(line["frac_reward_zero_std"], 1.0);
+        assert_eq!(line["rewards/abstained"], 8.0);
+        assert_eq!(line["reward"], Value::Null);
+    }
+    let report = place.succeed(&["report", "run"]).stdout;
+    assert!(words(&report).contains("failed Signal is consistent"), "{report}");
+}
+
+/// Failures that are left out are as visible as others.
+#[test]
+fn the_first_reason_of_failures_that_abstain_is_printed() {
+    let code = "def reward(completions, trainer_state, **kwargs):\n    if trainer_state.global_step == 2:\n        raise ValueError('boom')\n    return [completion.count('C') for completion in completions]\n";
+    let place = place(
+        "type = \"python\"\nfile = \"my_reward.py\"\ninvalid = \"send\"\ncache = false\non_failure = \"abstain\"\n",
+    );
+    place.write("my_reward.py", code);
+    let ended = place.succeed(&["train", "train.toml", "--set", "eval.samples=0", "--plain"]);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    let warning = "warning      step 2: the reward failed for 8 of 8 completions, which are left out (on_failure = \"abstain\"); first reason: completion ";
+    assert!(said.contains(warning), "{said}");
+    assert!(
+        said.contains("ValueError: boom") && said.contains("no reward (8 abstained)"),
+        "{said}"
+    );
+    let shares = objects(&place.read("run/metrics.jsonl"));
+    let shares: Vec<f64> =
+        shares.iter().map(|line| line["frac_reward_zero_std"].as_f64().unwrap()).collect();
+    assert!(shares[0] < 1.0 && shares[1] == 1.0, "{shares:?}");
+}
+
+/// The error of a run with failures names the keys that decide.
+#[test]
+fn an_end_by_failures_names_the_keys_that_decide() {
+    let code = "def reward(completions, trainer_state, **kwargs):\n    scores = [1.0] * len(completions)\n    if trainer_state.global_step == 2:\n        scores[:2] = [float('nan')] * 2\n    return scores\n";
+    let place =
+        place("type = \"python\"\nfile = \"my_reward.py\"\ninvalid = \"send\"\ncache = false\n");
+    place.write("my_reward.py", code);
+    let train = ["train", "train.toml", "--set", "eval.samples=0"];
+    let ended = place.run(&train);
+    assert_eq!(ended.code, Some(1));
+    let expected = "the reward failed for 2 of 8 completions of step 2, more than train.max_failed_rewards = 0.1 allows; raise it, or set on_failure = \"abstain\" in the section of an external reward";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    place.succeed(&[&train[..], &["--run", "b", "--set", "reward.on_failure=abstain"]].concat());
+    place.succeed(&[&train[..], &["--run", "c", "--set", "train.max_failed_rewards=0.3"]].concat());
+}
+
+/// A run folder may be somebody else's, with a reward that does anything.
+#[test]
+fn a_run_folder_runs_nothing_unasked() {
+    let code = "open('ran', 'w').close()\ndef reward(completion): return completion.count('C')\n";
+    let place = place("type = \"python\"\nfile = \"my_reward.py\"\n");
+    place.write("my_reward.py", code);
+    place.write("score.py", PROGRAM);
+    let short = ["--set", "train.steps=4", "--set", "eval.samples=0", "--set", "save.every=2"];
+    let composite = "reward={type=\"composite\",parts=[{name=\"a\",weight=1,reward={type=\"python\",file=\"my_reward.py\"}}]}";
+    for (run, more, runs) in [
+        ("own", &[][..], "runs my_reward.py with `python3`"),
+        ("part", &["--set", composite], "runs my_reward.py with `python3`"),
+        (
+            "program",
+            &["--set", "reward={type=\"command\",command=[\"python3\",\"score.py\"]}"],
+            "runs the program `python3 score.py`",
+        ),
+    ] {
+        place.succeed(&[&["train", "train.toml", "--run", run][..], &short, more].concat());
+        fs::remove_file(place.path("ran")).ok();
+        // The last step was not saved, so the run is not finished.
+        fs::remove_dir_all(place.path(run).join("checkpoints/step-4")).unwrap();
+        fs::remove_dir_all(place.path(run).join("model")).unwrap();
+        let replay = ["replay", run, "--step", "3", "--prompt", "0", "--sample", "1"];
+        for command in [
+            &["train", "--resume", run, "--plain"][..],
+            &["train", "--resume", run, "--plain", "--verify"],
+            &replay,
+        ] {
+            let ended = place.run(command);
+            assert_eq!(ended.code, Some(1), "{command:?}");
+            let expected = format!(
+                "error: the reward of {run} {runs}, as its config.toml says; if you trust this run folder, use `grpo {} --run-reward`\n",
+                command.join(" ")
+            );
+            assert_eq!(ended.stderr, expected);
+        }
+        for command in [&["report", run][..], &["dynamics", run], &["explain", run, "--step", "3"]]
+        {
+            place.run(command);
+        }
+        place.run(&["audit", run]);
+        assert!(!place.path("ran").exists(), "{run}");
+        place.succeed(&[&replay[..], &["--run-reward"]].concat());
+        place.succeed(&["train", "--resume", run, "--run-reward"]);
+        place.succeed(&["train", "--resume", run]);
+    }
+    assert!(place.path("ran").exists());
+    place.run(&["train", "train.toml", "--run-reward"]).assert_refused(snapbox::str![
+        "--run-reward requires --resume RUN; a new run always runs the reward of its configuration"
+    ]);
+}
+
+/// The reward ignores the signals that end programs, and so does the process that it starts.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_reward_that_hangs_does_not_delay_an_interrupt() {
+    let code = "
+import os, signal, time
+here = os.path.dirname(os.path.abspath(__file__))
+
+def reward(completions, trainer_state, **kwargs):
+    if trainer_state.global_step == 2:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.fork()
+        open(os.path.join(here, 'pids'), 'a').write(f'{os.getpid()}\\n')
+        open(os.path.join(here, 'reached'), 'w').close()
+        time.sleep(600)
+    return [completion.count('C') for completion in completions]
+";
+    let evaluation = code.replace("global_step == 2", "global_step is None");
+    for (signal, code, more, saved) in [
+        ("-INT", code, &["--set", "eval.samples=0"][..], true),
+        ("-TERM", code, &["--set", "eval.samples=0"], true),
+        ("-INT", &evaluation, &["--set", "preflight.samples=0"], false),
+        ("-TERM", &evaluation, &["--set", "eval.samples=0"], false),
+    ] {
+        let place = place("type = \"python\"\nfile = \"my_reward.py\"\n");
+        place.write("my_reward.py", code);
+        let train = ["train", "train.toml", "--run", "runs/x", "--set", "reward.time_limit=600"];
+        let limit = ["--set", "train.reward_time_limit=600"];
+        let child = place
+            .command(&[&train[..], &limit, more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for(&place.path("reached"));
+        let begun = Instant::now();
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let ended = Ended::wait_for(child);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert_no_process(&place);
+        let left = fs::read_dir(place.path("runs"));
+        let left: Vec<_> =
+            left.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| name == "x"), "{left:?}");
+        if saved {
+            let said = "interrupted  after step 1 of 3; resume with `grpo train --resume runs/x --run-reward`\n";
+            assert!(ended.stdout.ends_with(said), "{}", ended.stdout);
+            place.write("my_reward.py", "def reward(completion): return completion.count('C')");
+            let refused = place.run(&["train", "--resume", "runs/x", "--run-reward"]);
+            assert!(refused.stderr.contains("is not the file that the run was started with"));
+        }
+    }
 }

@@ -75,7 +75,8 @@ fn a_python_reward_gives_the_same_run_twice_also_after_kills() {
     assert!(result(&place.path("again")) == expected, "the same seed gives the same run");
     kill_and_resume(&place, "train", 3, 11, whole, &expected);
     assert_no_process(&place);
-    let replay = ["replay", "whole", "--step", "2", "--prompt", "0", "--sample", "1"];
+    let replay =
+        ["replay", "whole", "--step", "2", "--prompt", "0", "--sample", "1", "--run-reward"];
     let replayed = place.succeed(&replay).stdout;
     assert!(replayed.contains("recomputed: equal"), "{replayed}");
     place.write("my_reward.py", REWARD.replace("0.1", "0.2"));
@@ -93,7 +94,7 @@ fn a_reward_that_is_not_deterministic_is_not_checked() {
     place.write("my_reward.py", "import random\ndef reward(completion): return random.random()");
     place.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
     place.succeed(&["audit", "run"]);
-    let replay = ["replay", "run", "--step", "1", "--prompt", "0", "--sample", "1"];
+    let replay = ["replay", "run", "--step", "1", "--prompt", "0", "--sample", "1", "--run-reward"];
     let replayed = place.succeed(&replay).stdout;
     let expected = "not checked: the reward is not deterministic (reward.deterministic = false)";
     assert!(replayed.contains(expected), "{replayed}");
@@ -145,8 +146,40 @@ fn what_a_failure_does_in_a_run() {
         place.write("my_reward.py", code);
         let ended = place.run(&["train", "train.toml", "--set", "eval.samples=0"]);
         assert_eq!(ended.code, Some(code_of_exit), "{on_failure}: {}", ended.stderr);
-        let says_why = ended.stderr.contains("ValueError: no score");
-        assert_eq!(says_why, code_of_exit == 1, "{on_failure}: {}", ended.stderr);
-        assert!(place.read("run/reward.log").contains("ValueError: no score"), "{on_failure}");
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(said.contains("ValueError: no score"), "{on_failure}: {said}");
+        // A reward that fails for the whole trial is refused before the run begins.
+        assert_eq!(place.path("run").exists(), on_failure == "abstain");
+        if on_failure == "abstain" {
+            assert!(place.read("run/reward.log").contains("ValueError: no score"), "{on_failure}");
+        }
+        let late = ["--set", "preflight.samples=0", "--run", "late", "--set", "eval.samples=0"];
+        let ended = place.run(&[&["train", "train.toml"][..], &late].concat());
+        assert_eq!(ended.code, Some(code_of_exit), "{on_failure}: {}", ended.stderr);
+        assert!(place.read("late/reward.log").contains("ValueError: no score"), "{on_failure}");
+    }
+}
+
+/// The likeliest mistake of all: one value for the whole batch.
+#[test]
+fn a_result_of_the_wrong_length_is_refused_before_the_run_begins() {
+    let place = place(AS_SAMPLED);
+    for (result, expected) in [
+        ("[sum(len(c) for c in completions)]", "reward returned 1 rewards for 8 completions"),
+        ("[1.0] * (len(completions) + 1)", "reward returned 9 rewards for 8 completions"),
+        ("itertools.repeat(0.5)", "reward returned more than 8 rewards for 8 completions"),
+    ] {
+        let code = format!(
+            "import itertools\ndef reward(prompts, completions, **kwargs):\n    return {result}\n"
+        );
+        place.write("my_reward.py", code);
+        let ended = place.run(&["train", "train.toml"]);
+        assert_eq!(ended.code, Some(1), "{result}");
+        let error = format!(
+            "error: the reward failed for all 8 trial completions; first reason: {expected}\n"
+        );
+        assert!(ended.stderr.ends_with(&error), "{}", ended.stderr);
+        assert!(!ended.stdout.contains("NaN"), "{}", ended.stdout);
+        assert!(!place.path("run").exists());
     }
 }

@@ -57,6 +57,25 @@ fn a_trial_warns_of_rewards_and_lengths() {
     assert!(said.contains(cut), "{said}");
 }
 
+/// The answers of the records, and how many groups can have a signal.
+#[test]
+fn a_trial_warns_of_answers_that_no_completion_can_give() {
+    let place = crate::training_texts::place("llama");
+    let prompts = |answer: &str| {
+        format!("{{\"prompt\": \"How many?\", \"answer\": \"{answer}\"}}\n").repeat(4)
+    };
+    place.write("seven.jsonl", prompts("seven eggs"));
+    place.write("gsm8k.jsonl", prompts("She has 1,080 eggs.\\n#### 1,080"));
+    place.write("plain.jsonl", prompts("1,080"));
+    let reward = "reward={type=\"answer\",extract='#### (-?[\\d,.]+)'}";
+    for (file, warns) in [("seven", true), ("gsm8k", false), ("plain", false)] {
+        let data = format!("data.file={file}.jsonl");
+        let said = place.succeed(&with(&["--set", reward, "--set", &data, "--run", file])).stdout;
+        let warning = " trial prompts: reward.extract = \"#### (-?[\\\\d,.]+)\" finds nothing in the answer \"seven eggs\" of the prompt's record (field 'answer')";
+        assert_eq!(said.contains(warning), warns, "{file}: {said}");
+    }
+}
+
 #[test]
 fn refuses_a_run_that_does_not_fit_into_memory() {
     let place = Place::for_training();

@@ -99,7 +99,8 @@ pub(crate) fn kill_and_resume(
         child.wait().unwrap();
         // If the run folder does not exist yet, there is nothing to resume.
         if place.path(&run).join("run.json").exists() {
-            place.succeed(&[command, "--resume", &run]);
+            let agrees = if command == "train" { &["--run-reward"][..] } else { &[] };
+            place.succeed(&[&[command, "--resume", &run], agrees].concat());
         } else {
             place.succeed(&train);
         }
@@ -362,7 +363,9 @@ fn resumes_from_every_state() {
     ];
     let filter = "diversity_filter={ bucket = \"smiles\", bucket_size = 1, min_reward = 0.0 }";
     let replay = "replay={ updates = 2, samples = 4, proposals = 2, mutation_rate = 0.5 }";
+    let scaffolds = "diversity_filter={ bucket = \"scaffold\", bucket_size = 4, min_reward = 0.0 }";
     cut_and_resume(&molecules, &[filter]);
+    cut_and_resume(&molecules, &[scaffolds]);
     cut_and_resume(&molecules, &[replay]);
     let penalized = [
         "loss.preset=dr_grpo",

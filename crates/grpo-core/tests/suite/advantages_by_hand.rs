@@ -31,6 +31,12 @@ fn a_constant_group_gets_exactly_zero_and_a_flag() {
         let abstaining = vec![vec![constant[0], None, constant[0]], rewards[1].clone()];
         let got = group_advantages(&abstaining, &AdvantageConfig::default()).unwrap();
         assert_eq!((&got.groups[0], got.zero_std_share), (&vec![0.0; 3], 3.0 / 5.0));
+        // So do those of a group without any reward.
+        let missing = vec![vec![None; 3], rewards[1].clone()];
+        let got = group_advantages(&missing, &AdvantageConfig::default()).unwrap();
+        assert_eq!((&got.groups[0], got.zero_std_share), (&vec![0.0; 3], 3.0 / 5.0));
+        let none = group_advantages(&[vec![None; 3], vec![None]], &AdvantageConfig::default());
+        assert_eq!(none.unwrap().zero_std_share, 1.0);
     }
 }
 
@@ -195,7 +201,8 @@ fn constant_functions_of_gdpo_teach_nothing_and_flag_their_group() {
     assert_eq!((got.zero_std, got.zero_std_share), (vec![true, false], 0.5));
 }
 
-/// A reward that cannot be compared with others results in neither an advantage nor a flag.
+/// A reward that cannot be compared with others results in neither an advantage nor a flag. Only groups
+/// without any reward are counted as groups without a difference.
 #[test]
 fn fewer_than_two_rewards_give_zero() {
     #[track_caller]
@@ -204,7 +211,10 @@ fn fewer_than_two_rewards_give_zero() {
             assert_eq!(*advantages, vec![0.0; rewards.len()]);
         }
         assert_eq!(got.zero_std, vec![false; rewards.len()]);
-        assert_eq!(got.zero_std_share, 0.0);
+        let counts = rewards.iter().map(|group| (group.len(), group.iter().all(Option::is_none)));
+        let unrewarded: usize = counts.filter(|(_, has_none)| *has_none).map(|(len, _)| len).sum();
+        let all: usize = rewards.iter().map(Vec::len).sum();
+        assert_eq!(got.zero_std_share, unrewarded as f64 / all.max(1) as f64);
         close(got.reward.mean, mean, 0.0, "mean");
         assert!(got.reward.std.is_nan());
     }
