@@ -1,10 +1,12 @@
-//! Status display for long operations without steps, such as loading a model.
+//! Status display for long operations, such as loading a model.
 
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use grpo_run::thousands;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{is_quiet, say_aside};
@@ -23,6 +25,38 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Delay before a line is written to a log file.
 const PATIENCE_OF_A_LOG: Duration = Duration::from_secs(10);
 
+/// Items of the current phase. Only one phase is shown at a time.
+static ITEMS: Items = Items { done: AtomicUsize::new(0), all: AtomicUsize::new(0) };
+
+/// Number of finished items, and of all of them. 0 if there are no items.
+struct Items {
+    done: AtomicUsize,
+    all: AtomicUsize,
+}
+
+/// Shows how many items of the current phase are done. May be called by several threads.
+pub fn progress(done: usize, all: usize) {
+    ITEMS.set(done, all);
+}
+
+impl Items {
+    fn set(&self, done: usize, all: usize) {
+        match self.all.swap(all, Ordering::Relaxed) == all {
+            // Threads can overtake each other.
+            true => drop(self.done.fetch_max(done, Ordering::Relaxed)),
+            false => self.done.store(done, Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the progress as text, e.g. `, 20,000 of 200,000`.
+    fn text(&self) -> String {
+        match [&self.done, &self.all].map(|number| number.load(Ordering::Relaxed)) {
+            [_, 0] => String::new(),
+            [done, all] => format!(", {} of {}", thousands(done), thousands(all)),
+        }
+    }
+}
+
 impl Phase {
     /// Starts a phase with a description such as `loading data/molecules/prior`.
     #[must_use = "a phase ends when it is dropped"]
@@ -30,6 +64,7 @@ impl Phase {
         if is_quiet() {
             return Self { ending: None, thread: None };
         }
+        ITEMS.set(0, 0);
         let what = what.into();
         let (ending, ended) = mpsc::channel::<()>();
         let is_terminal = io::stderr().is_terminal();
@@ -46,7 +81,8 @@ impl Phase {
             let style = ProgressStyle::with_template("{spinner} {msg}");
             let bar = ProgressBar::new_spinner().with_style(style.expect("the template is valid"));
             while ended.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
-                bar.set_message(format!("{what} … {} s", begun.elapsed().as_secs()));
+                let seconds = begun.elapsed().as_secs();
+                bar.set_message(format!("{what} … {seconds} s{}", ITEMS.text()));
                 bar.tick();
             }
             bar.finish_and_clear();
@@ -68,6 +104,17 @@ impl Drop for Phase {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_has_numbers_of_items() {
+        let items = Items { done: AtomicUsize::new(0), all: AtomicUsize::new(0) };
+        assert_eq!(items.text(), "");
+        [999, 4_000, 3_999].into_iter().for_each(|done| items.set(done, 200_000));
+        assert_eq!(items.text(), ", 4,000 of 200,000");
+        // Another file.
+        items.set(1, 50);
+        assert_eq!(items.text(), ", 1 of 50");
+    }
 
     #[test]
     fn a_short_phase_ends_without_waiting() {

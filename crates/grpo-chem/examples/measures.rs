@@ -29,11 +29,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut table = columns.join(",") + "\n";
     for (smiles, record) in smiles.iter().zip(&generated) {
         let Ok(record) = record else { continue };
+        let flat = record.flat.as_ref().ok_or("the role of the record has no flat molecule")?;
         let passes = u8::from(record.passes_filters == Some(true));
         let scaffold = record.scaffold.as_deref().unwrap_or_default();
         let fragments = record.fragments.join(".");
-        write!(table, "{smiles},{},{fragments},{scaffold},{passes}", record.flat.canonical)?;
-        record.flat.descriptors.iter().try_for_each(|value| write!(table, ",{value:?}"))?;
+        write!(table, "{smiles},{},{fragments},{scaffold},{passes}", flat.canonical)?;
+        flat.descriptors.iter().try_for_each(|value| write!(table, ",{value:?}"))?;
         table.push('\n');
     }
     let valid = |records: Vec<Result<Record, _>>| records.into_iter().flatten().collect::<Vec<_>>();

@@ -41,5 +41,7 @@ pub use frechet::{frechet_distance, frechet_score};
 pub use guacamol::{Divergences, Guacamol};
 pub use measures::{Comparison, Measures, Missing, Sets};
 pub use record::{Flat, Record, Role};
-pub use similarity::{OnBits, internal_diversity, nearest_in_set, nearest_neighbor_similarity};
+pub use similarity::{
+    MOST_COMPARED, OnBits, internal_diversity, nearest_in_set, nearest_neighbor_similarity,
+};
 pub use values::{continuous_kl, discrete_kl, wasserstein_distance};

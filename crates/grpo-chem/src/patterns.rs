@@ -10,28 +10,60 @@ use chematic::smarts::{
     MatchConfig, QueryMolecule, find_matches, has_match_with_config, parse_smarts,
 };
 
+use crate::error::InvalidSmiles;
+use crate::query::Pattern;
+use crate::screen::{Census, Screen};
+
 /// Counts the matches of the eleven acceptor patterns of QED. `view` must use RDKit's aromaticity.
 pub(crate) fn count_acceptors(view: &Molecule) -> u32 {
-    static QUERIES: LazyLock<Vec<QueryMolecule>> =
-        LazyLock::new(|| queries(include_str!("../data/qed_acceptors.smarts")));
-    QUERIES.iter().map(|query| find_matches(query, view).len() as u32).sum()
+    static QUERIES: LazyLock<Vec<(Screen, QueryMolecule)>> = LazyLock::new(|| {
+        let queries = include_str!("../data/qed_acceptors.smarts").lines().map(query);
+        queries.map(|query| (Screen::new(&query), query)).collect()
+    });
+    let census = Census::new(view);
+    let found = QUERIES.iter().filter(|(screen, _)| screen.passes(&census));
+    found.map(|(_, query)| find_matches(query, view).len() as u32).sum()
 }
 
 /// Returns the number of structural alerts of QED, out of 116, that match the molecule. `view` must
 /// use RDKit's aromaticity.
-pub(crate) fn count_alerts(view: &Molecule) -> u32 {
-    static QUERIES: LazyLock<Vec<QueryMolecule>> =
-        LazyLock::new(|| queries(include_str!("../data/qed_alerts.smarts")));
+///
+/// # Errors
+/// Same as [`Pattern::matches`].
+pub(crate) fn count_alerts(view: &Molecule) -> Result<u32, InvalidSmiles> {
+    static ALERTS: LazyLock<Vec<(Screen, Alert)>> =
+        LazyLock::new(|| include_str!("../data/qed_alerts.smarts").lines().map(alert).collect());
     let first_match =
         MatchConfig { max_matches: Some(1), uniquify: false, ..MatchConfig::default() };
-    QUERIES.iter().filter(|query| has_match_with_config(query, view, &first_match)).count() as u32
+    let census = Census::new(view);
+    let mut count = 0;
+    for (_, alert) in ALERTS.iter().filter(|(screen, _)| screen.passes(&census)) {
+        let matches = match alert {
+            Alert::Plain(query) => has_match_with_config(query, view, &first_match),
+            Alert::CountsRings(pattern) => pattern.is_in(view)?,
+        };
+        count += u32::from(matches);
+    }
+    Ok(count)
 }
 
-fn queries(list: &str) -> Vec<QueryMolecule> {
-    list.lines()
-        .map(|smarts| {
-            parse_smarts(smarts)
-                .unwrap_or_else(|error| panic!("embedded pattern {smarts}: {error}"))
-        })
-        .collect()
+enum Alert {
+    Plain(QueryMolecule),
+    /// The toolkit's fast search counts the rings of an arbitrary smallest set of smallest rings.
+    CountsRings(Pattern),
+}
+
+fn alert(smarts: &str) -> (Screen, Alert) {
+    let counts_rings =
+        |pair: &[u8]| matches!(pair[0], b'R' | b'r' | b'k') && matches!(pair[1], b'1'..=b'9');
+    let query = query(smarts);
+    let screen = Screen::new(&query);
+    match smarts.as_bytes().windows(2).any(counts_rings) {
+        true => (screen, Alert::CountsRings(Pattern::embedded(smarts))),
+        false => (screen, Alert::Plain(query)),
+    }
+}
+
+fn query(smarts: &str) -> QueryMolecule {
+    parse_smarts(smarts).unwrap_or_else(|error| panic!("embedded pattern {smarts}: {error}"))
 }

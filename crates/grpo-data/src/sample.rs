@@ -92,6 +92,10 @@ pub struct Scored {
     /// Unweighted components by name. The set can differ between completions, e.g. an invalid
     /// molecule has no QED.
     pub parts: Vec<(PartName, f64)>,
+    /// Whether the score took no call of an expensive reward, because a filter rejected the
+    /// completion first. It does not count against a budget of calls.
+    #[serde(default)]
+    pub uncounted: bool,
 }
 
 impl Group {
@@ -151,7 +155,8 @@ impl Bonus {
 impl Scored {
     /// Creates a score whose total is the weighted sum of `terms`.
     pub fn new(terms: Vec<(f64, f64)>, parts: Vec<(PartName, f64)>) -> Self {
-        Self { total: terms.iter().map(|(weight, value)| weight * value).sum(), terms, parts }
+        let total = terms.iter().map(|(weight, value)| weight * value).sum();
+        Self { total, terms, parts, uncounted: false }
     }
 }
 

@@ -9,7 +9,7 @@ mod source;
 use std::fmt::Write;
 
 use grpo_chem::{Descriptor, Molecule};
-use grpo_data::{Prefix, Prompt, statistics};
+use grpo_data::{Prefix, Prompt, json_reason, statistics};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -122,8 +122,9 @@ impl Conditions {
         }
         let properties = match config.get("conditions") {
             Some(stored) => {
-                let stored: Stored = serde_json::from_value(stored.clone())
-                    .map_err(|error| format!("conditions in config.json: {error}"))?;
+                let stored: Stored = serde_json::from_value(stored.clone()).map_err(|error| {
+                    format!("conditions in config.json: {}", json_reason(&error))
+                })?;
                 stored.properties
             }
             None => Vec::new(),

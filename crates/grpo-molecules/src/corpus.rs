@@ -1,7 +1,9 @@
 //! Converts a file of molecules to training sequences.
 
+use crate::identity::identity;
 use crate::reader::blocks;
-use crate::{MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary};
+use crate::smiles_tokens::is_aromatic;
+use crate::{MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary, smiles_tokens};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{DataError, Example, Examples, split_draw, split_limit};
 use rayon::prelude::*;
@@ -26,6 +28,10 @@ pub struct CorpusOptions {
 }
 
 /// The token sequences of distinct molecules in file order, without boundary tokens.
+///
+/// A molecule is learned as the file writes it, if that fits. Otherwise, its canonical SMILES is used:
+/// if the row has a token that is not in the vocabulary, if it has too many tokens, or if it is a
+/// Kekulé structure of an aromatic molecule although the vocabulary has aromatic atoms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Corpus {
     /// Training molecules.
@@ -39,7 +45,7 @@ pub struct Corpus {
 /// How the validation molecules were selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitBy {
-    /// A random split based on a hash of the canonical SMILES and the seed. If the file marks training rows,
+    /// A random split based on a hash of the molecule and the seed. If the file marks training rows,
     /// only these are used.
     #[default]
     Hash,
@@ -65,6 +71,8 @@ pub struct CorpusReport {
     pub too_long: u64,
     /// Number of rows whose SMILES is invalid or not supported.
     pub invalid: u64,
+    /// Number of molecules that are learned as their canonical SMILES, because the row does not fit.
+    pub rewritten: u64,
     /// Number of molecules whose SMILES occurred in an earlier row.
     pub duplicates: u64,
     /// Number of molecules that the split column assigns to neither training nor validation.
@@ -177,6 +185,7 @@ impl fmt::Display for CorpusReport {
             self.rows, self.train, self.validation
         )?;
         for (count, what) in [
+            (self.rewritten, "rewritten as canonical SMILES to fit the vocabulary"),
             (self.unknown_token, "with a token outside the vocabulary"),
             (self.too_long, "too long"),
             (self.invalid, "invalid or not supported"),
@@ -203,6 +212,8 @@ const BLOCK: usize = 4096;
 struct Sorter<'a> {
     vocabulary: &'a Vocabulary,
     options: &'a CorpusOptions,
+    /// Whether the vocabulary has aromatic atoms.
+    is_aromatic: bool,
     seen: BTreeSet<String>,
     molecules: Vec<Accepted>,
     report: CorpusReport,
@@ -210,7 +221,10 @@ struct Sorter<'a> {
 
 struct Usable {
     ids: Vec<u32>,
-    canonical: String,
+    /// The canonical SMILES, if it is used instead of the row's.
+    rewritten: Option<String>,
+    /// Determines the random split.
+    identity: String,
 }
 
 struct Accepted {
@@ -240,6 +254,7 @@ impl<'a> Sorter<'a> {
         Self {
             vocabulary,
             options,
+            is_aromatic: (0..vocabulary.len() as u32).any(|id| is_aromatic(vocabulary.token(id))),
             seen: BTreeSet::new(),
             molecules: Vec::new(),
             report: CorpusReport::default(),
@@ -262,15 +277,40 @@ impl<'a> Sorter<'a> {
 
     /// Checks whether the model can learn the molecule, apart from duplicates.
     fn usable(&self, record: &MoleculeRecord) -> Result<Usable, DropReason> {
-        let ids = self.vocabulary.encode(&record.smiles);
+        let written = self.ids(&record.smiles);
+        let molecule = match (Molecule::parse(&record.smiles), &written) {
+            (Ok(molecule), _) => molecule,
+            // The first character of a CXSMILES extension would not explain the reason.
+            (Err(_), Err(reason)) if !record.has_extension() => return Err(reason.clone()),
+            (Err(error), _) => return Err(DropReason::Invalid(error)),
+        };
+        let identity = identity(&molecule).map_err(DropReason::Invalid)?;
+        let canonical = molecule.into_canonical();
+        let usable = |ids, rewritten| Ok(Usable { ids, rewritten, identity });
+        match written {
+            Ok(ids) if !self.is_kekule(&record.smiles, &canonical) => usable(ids, None),
+            written => match self.ids(&canonical) {
+                Ok(ids) => usable(ids, Some(canonical)),
+                Err(_) => usable(written?, None),
+            },
+        }
+    }
+
+    /// Returns the tokens of a SMILES that fits.
+    fn ids(&self, smiles: &str) -> Result<Vec<u32>, DropReason> {
+        let ids = self.vocabulary.encode(smiles);
         let ids = ids.map_err(|error| DropReason::UnknownToken(error.token))?;
-        if ids.len() > self.options.max_tokens {
-            return Err(DropReason::TooLong(ids.len()));
+        match ids.len() > self.options.max_tokens {
+            true => Err(DropReason::TooLong(ids.len())),
+            false => Ok(ids),
         }
-        match Molecule::parse(&record.smiles) {
-            Ok(molecule) => Ok(Usable { ids, canonical: molecule.into_canonical() }),
-            Err(error) => Err(DropReason::Invalid(error)),
-        }
+    }
+
+    /// Returns whether a SMILES writes an aromatic molecule without aromatic atoms, which the
+    /// vocabulary has.
+    fn is_kekule(&self, smiles: &str, canonical: &str) -> bool {
+        let has_aromatic = |smiles: &str| smiles_tokens(smiles).flatten().any(is_aromatic);
+        self.is_aromatic && has_aromatic(canonical) && !has_aromatic(smiles)
     }
 
     fn push(&mut self, record: MoleculeRecord, usable: Result<Usable, DropReason>) {
@@ -291,13 +331,17 @@ impl<'a> Sorter<'a> {
         self.report.longest = self.report.longest.max(tokens);
         match usable {
             Err(reason) => self.drop(record, reason),
-            Ok(_) if self.seen.contains(&record.smiles) => self.drop(record, DropReason::Duplicate),
-            Ok(Usable { ids, canonical }) => {
+            Ok(Usable { ids, rewritten, identity }) => {
+                let is_rewritten = rewritten.is_some();
+                if !self.seen.insert(rewritten.unwrap_or_else(|| record.smiles.clone())) {
+                    self.drop(record, DropReason::Duplicate);
+                    return;
+                }
+                self.report.rewritten += u64::from(is_rewritten);
                 // Two SMILES of the same molecule are on the same side of the split.
-                let draw = split_draw(self.options.seed, canonical.as_bytes());
+                let draw = split_draw(self.options.seed, identity.as_bytes());
                 let part = part(record.split.as_deref());
                 self.molecules.push(Accepted { ids, draw, part });
-                self.seen.insert(record.smiles);
             }
         }
     }

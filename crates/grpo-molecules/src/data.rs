@@ -179,7 +179,7 @@ impl MoleculeKeys {
         let measured = self.measured(file, &measures)?;
         let with_prefix = |example: Example| {
             let smiles = vocabulary.decode(&example.ids);
-            let prefix = conditions.prefix(measured.0.get(&smiles)?, vocabulary).ok()?;
+            let prefix = conditions.prefix(measured.get(&smiles)?, vocabulary).ok()?;
             Some(Example { prefix, ..example })
         };
         let all = |part: Vec<Example>| -> Vec<Example> {
@@ -280,7 +280,11 @@ impl DataReader for MoleculeKeys {
         let NewConditions { properties, scaffold, from_columns, .. } = new;
         let (&scaffold, &from_columns) = (scaffold, from_columns);
         let measured = self.measured(file, &Measures { properties, scaffold, from_columns })?;
-        anyhow::ensure!(!measured.0.is_empty(), "{} contains no valid molecules", file.display());
+        anyhow::ensure!(
+            !measured.written.is_empty(),
+            "{} contains no valid molecules",
+            file.display()
+        );
         let property = |name: &String| Property::of(name, &measured.values(name));
         let conditions = Conditions {
             properties: properties.iter().map(property).collect(),
@@ -310,7 +314,7 @@ impl DataReader for MoleculeKeys {
             }
             _ => Arc::default(),
         };
-        let scaffolds = scaffolds.0.values().filter_map(|asked| asked.scaffold.as_deref());
+        let scaffolds = scaffolds.written.values().filter_map(|asked| asked.scaffold.as_deref());
         let scaffolds =
             scaffolds.filter(|scaffold| smiles_tokens(scaffold).all(|token| token.is_ok()));
         let vocabulary =

@@ -1,8 +1,10 @@
 //! Similarity of molecules by their fingerprints.
 
-use grpo_chem::{Fingerprint, Molecule, Morgan, MorganRadius};
+use grpo_chem::{Fingerprint, Morgan, MorganRadius};
 use grpo_train::SimilarTexts;
 use rayon::prelude::*;
+
+use crate::identity::scored_molecule;
 
 /// Counts of environments, radius 2 (ECFC4).
 const KIND: Morgan = Morgan::Counts(MorganRadius::Two);
@@ -18,7 +20,7 @@ impl Fingerprints {
 }
 
 fn fingerprint(smiles: &str) -> Option<Fingerprint> {
-    Molecule::parse(smiles).ok()?.morgan(KIND).ok()
+    scored_molecule(smiles).ok()?.morgan(KIND).ok()
 }
 
 impl SimilarTexts for Fingerprints {

@@ -34,6 +34,6 @@ pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecul
 pub use reader::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use reward::{LogpWindow, MoleculeReward};
 pub use smiles_tokens::{SmilesTokens, UnknownToken, smiles_tokens};
-pub use summary::{MoleculeSummary, canonical_forms};
+pub use summary::{KnownMolecules, MoleculeSummary};
 pub use task::Molecules;
 pub use vocabulary::{BOUNDARY, Vocabulary};

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_chem::Molecule;
 use grpo_chem::pmo::Oracle;
 use grpo_data::ConfigFault;
 use grpo_rewards::{Outcome, PartName, Reward, RewardInput, RewardSpec, Scored};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+
+use crate::identity::scored_molecule;
 
 /// Configuration of the reward type `pmo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,7 +36,8 @@ impl RewardSpec for PmoConfig {
     }
 }
 
-/// Scores molecules with an oracle, from 0 to 1. Invalid SMILES have a score of 0. The reported
+/// Scores molecules with an oracle, from 0 to 1. Like all rewards, it reads the largest fragment
+/// without isotopes, which identifies the molecule in budgets and archives. Invalid SMILES have a score of 0. The reported
 /// component is `valid` (1 or 0).
 struct PmoReward {
     oracle: Oracle,
@@ -44,7 +46,7 @@ struct PmoReward {
 impl Reward for PmoReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let score = |sample: &RewardInput| {
-            let (valid, score) = match Molecule::parse(&sample.text) {
+            let (valid, score) = match scored_molecule(&sample.text) {
                 Ok(molecule) => (1.0, self.oracle.score(&molecule)),
                 Err(_) => (0.0, 0.0),
             };

@@ -3,7 +3,6 @@
 mod csv_rows;
 mod line_ends;
 mod options;
-mod quotes;
 mod record;
 mod smi_rows;
 
@@ -29,8 +28,9 @@ pub enum MoleculeFormat {
 
 /// A lazy iterator over the molecules in a file. It ends after the first error.
 ///
-/// - In `.smi` files, the SMILES ends at the first space or tab. If the first line starts with
-///   `smiles`, it is treated as a header and stored in [`Self::header`].
+/// - In `.smi` files, the SMILES ends at the first space or tab, or after the CXSMILES extension that
+///   follows it. If the first line starts with `smiles`, it is treated as a header and stored in
+///   [`Self::header`].
 /// - In `.csv` files, column names are case-insensitive and cells are trimmed. If the header
 ///   contains no comma, cells are separated by semicolons or tabs.
 ///

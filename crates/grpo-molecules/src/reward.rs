@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_chem::{InvalidSmiles, Molecule};
+use grpo_chem::InvalidSmiles;
 use grpo_data::{ConfigFault, short_number};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use grpo_rewards::{
     Outcome, PartName, Reward, RewardInput, RewardSpec, Scored, check_mean_weights,
 };
+
+use crate::identity::scored_molecule;
 
 /// Configuration of a [`MoleculeReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -72,6 +74,8 @@ impl RewardSpec for MoleculeConfig {
 
 /// Scores molecules with `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`. Invalid SMILES
 /// have a score of 0.
+///
+/// Of several fragments, only the largest is scored. Isotopes and atom maps are ignored.
 ///
 /// All terms are between 0 and 1, so a valid molecule never scores less than an invalid string. The
 /// reported components are `valid` (1 or 0) and, for valid molecules, `qed`, `sa` (the original
@@ -138,8 +142,9 @@ impl Reward for MoleculeReward {
 
 impl MoleculeReward {
     fn score_one(&self, smiles: &str) -> Result<Scored, InvalidSmiles> {
-        let molecule = Molecule::parse(smiles)?;
-        let (qed, sa, crippen) = (molecule.qed()?, molecule.sa()?, molecule.properties()?.logp);
+        let molecule = scored_molecule(smiles)?;
+        let (qed, sa) = (molecule.qed()?, molecule.monotonic_sa()?);
+        let crippen = molecule.properties()?.logp;
         let mut parts = vec![("valid".into(), 1.0), ("qed".into(), qed), ("sa".into(), sa)];
         if self.logp > 0.0 {
             parts.push(("logp".into(), crippen));
@@ -205,6 +210,20 @@ mod tests {
         let easy = one(&only_sa, "CCO").total().unwrap();
         let hard = one(&only_sa, "C[C@]12CC[C@H]3[C@@H](CCC4=CC(=O)CC[C@@]34C)[C@@H]1CC[C@@H]2O");
         assert!(easy > hard.total().unwrap());
+    }
+
+    /// Neither a second fragment nor an isotope changes the reward.
+    #[test]
+    fn salts_and_labels_score_as_their_molecule() {
+        for [molecule, other] in [
+            ["CCN", "CCN.Cl"],
+            ["CC(=O)Oc1ccccc1C(=O)O", "O.CC(=O)Oc1ccccc1C(=O)O.[Na+]"],
+            ["CC", "CC.CC"],
+            ["CCCCCCCC", "CCCCCCCC.CCCCCCC.CCCCCC"],
+        ] {
+            let logp = MoleculeReward { logp: 0.5, ..QED_AND_SA };
+            assert_eq!(one(&logp, molecule), one(&logp, other), "{other}");
+        }
     }
 
     #[test]

@@ -8,21 +8,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
+use grpo_chem::Molecule;
 use grpo_data::Codec;
 use grpo_rewards::Outcome;
 use grpo_train::unconditional_prompts;
-
+use rayon::prelude::*;
 use serde_json::{Map, Value};
 
 use crate::conditions::{Asked, Conditions, Grid};
-use crate::summary::known_molecules;
-use crate::{MoleculeSummary, Vocabulary, canonical_forms};
+use crate::identity::identity;
+use crate::{KnownMolecules, MoleculeSummary, Vocabulary};
 
 use grpo_app::generate::{Generation, generate, texts};
 use grpo_app::output::{FileInPlace, four_decimals, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{Sampler, Sampling, TaskSampling};
-use grpo_app::visible::data_output;
+use grpo_app::visible::{data_output, visible};
 
 /// Default number of samples.
 const NUMBER: u32 = 1000;
@@ -206,20 +207,24 @@ impl MoleculeSampling {
     }
 }
 
-/// Returns the canonical SMILES of all molecules in the file of `--not-in`.
-fn excluded_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let _phase = Phase::begin(format!("reading {}", path.display()));
-    let known = known_molecules(path)?;
+/// Reads the molecules in the file of `--not-in`.
+fn excluded_molecules(path: &Path) -> anyhow::Result<KnownMolecules> {
+    let phase = Phase::begin(format!("reading {}", path.display()));
+    let known = KnownMolecules::read(path)?;
+    drop(phase);
     anyhow::ensure!(
         !known.is_empty(),
         "--not-in {} contains no valid molecules; use a file with molecules, or remove --not-in",
         path.display()
     );
+    if let Some(fault) = known.fault() {
+        say_aside(format_args!("warning: --not-in {}: {}", path.display(), visible(&fault)));
+    }
     Ok(known)
 }
 
 /// Prints statistics to standard error. Standard output only contains molecules.
-fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
+fn summarise(drawn: &[String], known: Option<&KnownMolecules>) {
     // `sample` has no reward.
     let outcomes = vec![Outcome::Abstained; drawn.len()];
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
@@ -236,13 +241,18 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
 
 /// Returns the canonical SMILES of all distinct valid molecules that are not known, in sampling
 /// order.
-fn distinct_molecules(drawn: &[String], known: Option<&BTreeSet<String>>) -> Vec<String> {
+fn distinct_molecules(drawn: &[String], known: Option<&KnownMolecules>) -> Vec<String> {
+    let molecule = |smiles: &String| {
+        let molecule = Molecule::parse(smiles).ok()?;
+        Some((identity(&molecule).ok()?, molecule.into_canonical()))
+    };
+    let molecules: Vec<Option<(String, String)>> = drawn.par_iter().map(molecule).collect();
     let mut seen = BTreeSet::new();
-    canonical_forms(drawn)
+    molecules
         .into_iter()
         .flatten()
-        .filter(|canonical| known.is_none_or(|known| !known.contains(canonical)))
-        .filter(|canonical| seen.insert(canonical.clone()))
+        .filter(|(identity, _)| known.is_none_or(|known| !known.contains(identity)))
+        .filter_map(|(identity, canonical)| seen.insert(identity).then_some(canonical))
         .collect()
 }
 

@@ -178,6 +178,7 @@ fn reason(smiles: &str, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Failed { reason } => reason.clone(),
         Outcome::Abstained => "the reward abstained".to_owned(),
+        Outcome::Scored(scored) if scored.uncounted => "it does not pass a filter".to_owned(),
         Outcome::Scored(_) if outcome.part("valid") == Some(0.0) => {
             let error = grpo_chem::Molecule::parse(smiles).err();
             error.map_or_else(String::new, |error| error.to_string())

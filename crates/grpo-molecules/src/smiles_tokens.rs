@@ -66,6 +66,12 @@ pub(crate) fn unknown_token(smiles: &str, offset: usize, token: &str) -> Unknown
     }
 }
 
+/// Returns whether a token is an aromatic atom, e.g. `c` or `[nH]`.
+pub(crate) fn is_aromatic(token: &str) -> bool {
+    let symbol = token.strip_prefix('[').unwrap_or(token);
+    symbol.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(|c: char| c.is_lowercase())
+}
+
 /// Returns the length in bytes of the token at the start of `text`, or `None` if there is none.
 fn token_len(text: &[u8]) -> Option<usize> {
     let second = text.get(1).copied();
@@ -149,6 +155,16 @@ mod tests {
         check_error("Cé", "é", 2);
         check_error("[é]é", "é", 4);
         check_error("C C", " ", 2);
+    }
+
+    #[test]
+    fn aromatic_atoms_are_lower_case() {
+        let (aromatic, other): (Vec<&str>, Vec<&str>) = [
+            "c", "[nH]", "[13cH]", "[se]", "o", "C", "Cl", "[Cl-]", "[13CH4]", "1", "%10", "(", "<",
+        ]
+        .into_iter()
+        .partition(|token| is_aromatic(token));
+        assert_eq!((aromatic.len(), other.len()), (5, 8), "{aromatic:?}");
     }
 
     #[test]

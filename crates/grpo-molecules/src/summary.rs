@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use grpo_chem::Molecule;
-use grpo_data::DataError;
+use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::{mean, standard_error};
+use grpo_data::{DataError, short_text};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
 
+use crate::identity::identity;
 use crate::reader::blocks;
-use crate::{MoleculeReader, ReadOptions};
+use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// Number of known molecules processed in parallel.
 const BLOCK: usize = 4096;
@@ -23,7 +24,8 @@ pub struct MoleculeSummary {
     pub samples: usize,
     /// Fraction of strings that are valid molecules.
     pub validity: f64,
-    /// Fraction of valid molecules that are distinct.
+    /// Fraction of valid molecules that are distinct. Spellings, isotopes, atom maps and small
+    /// fragments do not make a molecule distinct.
     pub uniqueness: f64,
     /// Number of distinct Bemis–Murcko scaffolds divided by the number of distinct molecules. This
     /// is 1 if every molecule has a different scaffold, and close to 0 if all molecules are
@@ -47,23 +49,23 @@ pub struct MoleculeSummary {
 impl MoleculeSummary {
     /// Computes the metrics of `smiles`, given the `outcomes` of a reward.
     ///
-    /// `known` must contain canonical SMILES. Fractions and means of an empty set are NaN.
+    /// Fractions and means of an empty set are NaN.
     ///
     /// # Panics
     /// Panics if `smiles` and `outcomes` have different lengths.
-    pub fn of(smiles: &[String], outcomes: &[Outcome], known: Option<&BTreeSet<String>>) -> Self {
+    pub fn of(smiles: &[String], outcomes: &[Outcome], known: Option<&KnownMolecules>) -> Self {
         assert_eq!(smiles.len(), outcomes.len(), "expected one outcome per string");
         let molecules: Vec<Option<Properties>> =
             smiles.par_iter().map(|smiles| Properties::of(smiles)).collect();
         let valid: Vec<&Properties> = molecules.iter().flatten().collect();
         let distinct: BTreeSet<&String> =
-            valid.iter().map(|properties| &properties.canonical).collect();
+            valid.iter().map(|properties| &properties.identity).collect();
         let scaffolds: BTreeSet<String> = distinct
             .par_iter()
-            .filter_map(|canonical| Molecule::parse(canonical).ok()?.scaffold().ok())
+            .filter_map(|identity| Molecule::parse(identity).ok()?.scaffold().ok())
             .collect();
         let novelty = known.map(|known| {
-            let new = distinct.iter().filter(|canonical| !known.contains(**canonical)).count();
+            let new = distinct.iter().filter(|identity| !known.contains(identity)).count();
             new as f64 / distinct.len() as f64
         });
         let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
@@ -87,7 +89,7 @@ impl MoleculeSummary {
 
 /// Properties of a valid molecule.
 struct Properties {
-    canonical: String,
+    identity: String,
     qed: f64,
     sa: Option<f64>,
 }
@@ -96,25 +98,82 @@ impl Properties {
     fn of(smiles: &str) -> Option<Self> {
         let molecule = Molecule::parse(smiles).ok()?;
         let (qed, sa) = (molecule.qed().ok()?, molecule.sa().ok());
-        Some(Self { qed, sa, canonical: molecule.into_canonical() })
+        Some(Self { qed, sa, identity: identity(&molecule).ok()? })
     }
 }
 
-/// Returns the canonical SMILES of each string, or `None` if it is not a valid molecule.
-pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
-    let canonical = |smiles: &String| Some(Molecule::parse(smiles).ok()?.into_canonical());
-    smiles.par_iter().map(canonical).collect()
+/// The molecules of a file, to recognize them in any spelling.
+#[derive(Clone, Debug, Default)]
+pub struct KnownMolecules {
+    identities: BTreeSet<String>,
+    /// Number of rows that are not molecules, or not supported.
+    pub left_out: usize,
+    /// The first of them, with the reason.
+    pub first_left_out: Option<(MoleculeRecord, InvalidSmiles)>,
+    /// The first row with a CXSMILES extension.
+    pub first_extended: Option<MoleculeRecord>,
 }
 
-/// Returns the canonical SMILES of all valid molecules in a file.
-pub(crate) fn known_molecules(path: &Path) -> Result<BTreeSet<String>, DataError> {
-    let reader = MoleculeReader::open(path, &ReadOptions::default())?;
-    let mut known = BTreeSet::new();
-    for block in blocks(reader, BLOCK) {
-        let smiles: Vec<String> = block?.into_iter().map(|record| record.smiles).collect();
-        known.extend(canonical_forms(&smiles).into_iter().flatten());
+impl KnownMolecules {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self, DataError> {
+        let reader = MoleculeReader::open(path, &ReadOptions::default())?;
+        let mut known = Self::default();
+        for block in blocks(reader, BLOCK) {
+            let block = block?;
+            let identities: Vec<Result<String, InvalidSmiles>> = block
+                .par_iter()
+                .map(|record| Molecule::parse(&record.smiles).and_then(|it| identity(&it)))
+                .collect();
+            for (record, identity) in block.into_iter().zip(identities) {
+                match identity {
+                    Ok(identity) => drop(known.identities.insert(identity)),
+                    Err(reason) => {
+                        known.left_out += 1;
+                        if record.has_extension() {
+                            known.first_extended.get_or_insert_with(|| record.clone());
+                        }
+                        known.first_left_out.get_or_insert((record, reason));
+                    }
+                }
+            }
+        }
+        Ok(known)
     }
-    Ok(known)
+
+    /// Adds a molecule.
+    ///
+    /// # Errors
+    /// Returns an error if the toolkit cannot write the molecule.
+    pub fn insert(&mut self, molecule: &Molecule) -> Result<(), InvalidSmiles> {
+        self.identities.insert(identity(molecule)?);
+        Ok(())
+    }
+
+    /// Returns whether there is no molecule.
+    pub fn is_empty(&self) -> bool {
+        self.identities.is_empty()
+    }
+
+    /// Returns whether the molecule with this identity is known.
+    pub(crate) fn contains(&self, identity: &str) -> bool {
+        self.identities.contains(identity)
+    }
+
+    /// Describes the rows that were left out, or returns `None` if there are none.
+    pub fn fault(&self) -> Option<String> {
+        let (record, reason) = self.first_left_out.as_ref()?;
+        let rows = if self.left_out == 1 { "row is" } else { "rows are" };
+        Some(format!(
+            "{} {rows} invalid or not supported; the first is `{}` in line {}: {reason}",
+            self.left_out,
+            short_text(&record.smiles),
+            record.line
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -131,7 +190,10 @@ mod tests {
             ["CCO", "OCC", "c1ccccc1", "C(", "CCN"].iter().map(|s| (*s).to_owned()).collect();
         let samples: Vec<RewardInput> = smiles.iter().map(|text| text.as_str().into()).collect();
         let outcomes = reward.score(&samples);
-        let known = BTreeSet::from(["c1ccccc1".to_owned(), "CCCC".to_owned()]);
+        let mut known = KnownMolecules::default();
+        for smiles in ["C1=CC=CC=C1", "CCCC"] {
+            known.insert(&Molecule::parse(smiles).unwrap()).unwrap();
+        }
         let summary = MoleculeSummary::of(&smiles, &outcomes, Some(&known));
         assert_eq!(summary.samples, 5);
         assert_eq!(summary.validity, 4.0 / 5.0);

@@ -1,16 +1,18 @@
 //! `grpo eval`: computes metrics of files of generated text.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use grpo_data::statistics::{mean, standard_error};
 use grpo_eval::stats::Direction;
 use serde_json::{Map, Value, json};
 
 use crate::config::nearest;
-use crate::eval::{Columns, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
+use crate::eval::{Columns, DEFAULT_PASS, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
 use crate::output::{FileInPlace, refuse_existing, say, say_aside, short_decimals, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
@@ -20,6 +22,7 @@ use crate::visible::data_output;
 #[command(after_help = "Examples:
   grpo sample --model runs/replies/model --prompts test.jsonl -n 10 -o replies.jsonl
   grpo eval replies.jsonl --pass quality,relevance:0.1 -o replies.json
+  grpo eval sums.jsonl --pass answer --extract '#### (-?[0-9.]+)' --reference-column solution
   grpo eval molecules.smi --suite molecules --references test.smi --training train.smi
   grpo eval greedy.jsonl --gate 'rouge_l > 0.3' -o gate.json")]
 pub(crate) struct EvalArguments {
@@ -187,7 +190,7 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
         passed &= checked.iter().all(|(_, passed)| *passed);
         entries.push(entry(file, &suite, &measured, &checked));
-        all.push((file, measured));
+        all.push((file, suite, measured));
     }
     let mut result = match entries.len() {
         1 => entries.remove(0),
@@ -205,11 +208,28 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         true => data_output().write_all(text.as_bytes()).context("cannot write the metrics")?,
         false => show(&all),
     }
+    if arguments.options.pass != DEFAULT_PASS {
+        all.iter()
+            .filter_map(|(file, _, measured)| passed_line(file, measured))
+            .for_each(|line| say_aside(format_args!("{line}")));
+    }
     for gate in gate_lines(&result) {
         say_aside(format_args!("{gate}"));
     }
     anyhow::ensure!(passed, "the evaluation did not pass its gates");
     Ok(())
+}
+
+/// Returns the fraction of completions that pass, with its standard error over the prompts.
+fn passed_line(file: &Path, measured: &Measured) -> Option<String> {
+    let of_prompts = measured.per_prompt.get("pass_at_1").filter(|of| of.len() > 1)?;
+    let n = of_prompts.len();
+    Some(format!(
+        "{}: {:.1} ± {:.1} % of completions pass (mean ± standard error over {n} prompts)",
+        file.display(),
+        100.0 * mean(of_prompts),
+        100.0 * standard_error(of_prompts)
+    ))
 }
 
 /// Returns a line for each gate.
@@ -252,6 +272,7 @@ fn entry(
         ("suite".to_owned(), suite.name.into()),
         ("metrics".to_owned(), json!(metrics)),
         ("intervals".to_owned(), json!(intervals)),
+        ("standard_errors".to_owned(), json!(standard_errors(per_prompt))),
         ("per_prompt".to_owned(), json!(per_prompt)),
     ]);
     if !gates.is_empty() {
@@ -261,18 +282,26 @@ fn entry(
     entry
 }
 
+/// Returns the standard errors of metrics that are means over prompts.
+fn standard_errors(per_prompt: &BTreeMap<String, Vec<f64>>) -> BTreeMap<&str, f64> {
+    let several = per_prompt.iter().filter(|(_, values)| values.len() > 1);
+    several.map(|(name, values)| (name.as_str(), standard_error(values))).collect()
+}
+
 /// Prints a table with a column per file.
-fn show(all: &[(&PathBuf, Measured)]) {
-    let mut names: Vec<&String> = all.iter().flat_map(|(_, of)| of.metrics.keys()).collect();
+fn show(all: &[(&PathBuf, Suite, Measured)]) {
+    let mut names: Vec<&String> = all.iter().flat_map(|(.., of)| of.metrics.keys()).collect();
     names.sort();
     names.dedup();
+    let file_names = all.iter().map(|(file, ..)| {
+        let name = |file: &PathBuf| file.file_name().map(OsStr::to_os_string);
+        let is_unique = all.iter().filter(|(other, ..)| name(other) == name(file)).count() < 2;
+        let short = name(file).filter(|_| is_unique);
+        short.unwrap_or_else(|| file.as_os_str().to_owned()).to_string_lossy().into_owned()
+    });
     let header: Vec<String> = std::iter::once("metric".to_owned())
-        .chain(all.iter().map(|(file, _)| {
-            let name = |file: &PathBuf| file.file_name().map(OsStr::to_os_string);
-            let is_unique = all.iter().filter(|(other, _)| name(other) == name(file)).count() < 2;
-            let short = name(file).filter(|_| is_unique);
-            short.unwrap_or_else(|| file.as_os_str().to_owned()).to_string_lossy().into_owned()
-        }))
+        .chain(file_names)
+        .chain(["better", "unit or range"].map(str::to_owned))
         .collect();
     let rows = names.iter().map(|name| {
         let cell = |of: &Measured| match (of.metrics.get(*name), of.intervals.get(*name)) {
@@ -287,8 +316,18 @@ fn show(all: &[(&PathBuf, Measured)]) {
             (Some(value), None) => short_decimals(*value),
             (None, _) => String::new(),
         };
-        std::iter::once((*name).clone()).chain(all.iter().map(|(_, of)| cell(of))).collect()
+        let suite = all.iter().find(|(.., of)| of.metrics.contains_key(*name));
+        let better = match suite.and_then(|(_, suite, _)| suite.direction(name)) {
+            Some(Direction::HigherIsBetter) => "↑ higher",
+            Some(Direction::LowerIsBetter) => "↓ lower",
+            None => "",
+        };
+        let unit = suite.and_then(|(_, suite, _)| suite.unit(name)).unwrap_or_default();
+        std::iter::once((*name).clone())
+            .chain(all.iter().map(|(.., of)| cell(of)))
+            .chain([better, unit].map(str::to_owned))
+            .collect()
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    say(format_args!("{}", table(header, rows, 1..)));
+    say(format_args!("{}", table(header, rows, 1..=all.len())));
 }

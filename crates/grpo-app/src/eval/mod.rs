@@ -44,6 +44,8 @@ pub struct Suite {
     pub higher_is_better: &'static [&'static str],
     /// Metrics of which lower values are better, in the same form.
     pub lower_is_better: &'static [&'static str],
+    /// Units or ranges of metrics, in the same form. The first that fits is used.
+    pub units: &'static [(&'static str, &'static str)],
     /// Whether texts belong to prompts, which compared files must share.
     pub has_prompts: bool,
     /// Metrics that are followed over the steps of a run.
@@ -55,12 +57,7 @@ pub struct Suite {
 impl Suite {
     /// Returns which values of a metric are better, or `None` if neither are.
     pub fn direction(&self, metric: &str) -> Option<Direction> {
-        let is_in = |list: &[&str]| {
-            list.iter().any(|name| match name.strip_suffix('*') {
-                Some(start) => metric.starts_with(start),
-                None => *name == metric,
-            })
-        };
+        let is_in = |list: &[&str]| list.iter().any(|pattern| fits(pattern, metric));
         match (is_in(self.lower_is_better), is_in(self.higher_is_better)) {
             (true, _) => Some(Direction::LowerIsBetter),
             (_, true) => Some(Direction::HigherIsBetter),
@@ -68,9 +65,23 @@ impl Suite {
         }
     }
 
+    /// Returns the unit or range of a metric.
+    pub fn unit(&self, metric: &str) -> Option<&'static str> {
+        let found = self.units.iter().find(|(pattern, _)| fits(pattern, metric));
+        found.map(|(_, unit)| *unit)
+    }
+
     /// Returns which keys of a record to read.
     pub(crate) fn kept(&self) -> Columns {
         Columns { kept: self.keys.to_vec(), ..Columns::default() }
+    }
+}
+
+/// Returns whether a metric has this name. A `*` at the end stands for any ending.
+fn fits(pattern: &str, metric: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => metric.starts_with(start),
+        None => pattern == metric,
     }
 }
 
@@ -85,9 +96,13 @@ pub struct SuiteOptions {
     #[arg(short, value_name = "K", value_delimiter = ',', help_heading = "Metrics")]
     pub k: Vec<usize>,
     /// When a completion passes, comma-separated: `quality` (length and repetition), `exact` (equals a
-    /// reference), `score:X` (at least X), `relevance:X` (similarity to the prompt), `pattern:REGEX`
+    /// reference), `answer` (contains the answer, as in the reward of this type), `score:X` (at least X), `relevance:X` (similarity to the prompt), `pattern:REGEX`
     #[arg(long, value_name = "RULES", default_value = DEFAULT_PASS, help_heading = "Metrics")]
     pub pass: String,
+    /// Regular expression that finds the answer in a completion, for `--pass answer`: the first group
+    /// of the last match [default: the entire completion]
+    #[arg(long, value_name = "REGEX", help_heading = "Metrics")]
+    pub extract: Option<String>,
     /// File with references: a reference per prompt, or the molecules to compare with
     #[arg(long, value_name = "FILE", help_heading = "Metrics")]
     pub references: Option<PathBuf>,
@@ -108,6 +123,7 @@ impl Default for SuiteOptions {
         Self {
             k: Vec::new(),
             pass: DEFAULT_PASS.to_owned(),
+            extract: None,
             references: None,
             training: None,
             bertscore: None,
@@ -119,7 +135,7 @@ impl Default for SuiteOptions {
 impl SuiteOptions {
     /// Returns the options that differ from their defaults as words of a command line.
     pub(crate) fn words(&self) -> Vec<String> {
-        let Self { k, pass, references, training, bertscore, seed } = self;
+        let Self { k, pass, extract, references, training, bertscore, seed } = self;
         let mut words = Vec::new();
         if !k.is_empty() {
             let ks: Vec<String> = k.iter().map(usize::to_string).collect();
@@ -128,6 +144,7 @@ impl SuiteOptions {
         if pass != DEFAULT_PASS {
             words.push(format!("--pass={pass}"));
         }
+        words.extend(extract.iter().map(|extract| format!("--extract={extract}")));
         let files = [("references", references), ("training", training), ("bertscore", bertscore)];
         for (option, file) in files {
             words.extend(file.iter().map(|file| format!("--{option}={}", file.display())));
@@ -144,8 +161,11 @@ impl SuiteOptions {
     /// Returns an error if `-k`, `--pass` or `--bertscore` was given.
     pub fn refuse_text_options(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.k.is_empty() && self.pass == DEFAULT_PASS && self.bertscore.is_none(),
-            "-k, --pass and --bertscore are only used by the suite `text`; remove them"
+            self.k.is_empty()
+                && self.pass == DEFAULT_PASS
+                && self.extract.is_none()
+                && self.bertscore.is_none(),
+            "-k, --pass, --extract and --bertscore are only used by the suite `text`; remove them"
         );
         Ok(())
     }

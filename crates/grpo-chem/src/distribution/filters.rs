@@ -10,6 +10,7 @@ use crate::error::InvalidSmiles;
 use crate::guard::guarded;
 use crate::molecule::Molecule;
 use crate::query::Pattern;
+use crate::screen::{Census, Screen};
 
 /// Elements that pass the filters.
 const ELEMENTS: [Element; 8] = [
@@ -34,9 +35,10 @@ impl Molecule {
     /// # Errors
     /// Same as [`Pattern::matches`].
     pub fn passes_moses_filters(&self) -> Result<bool, InvalidSmiles> {
-        static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
-            let pattern = |line: &str| Pattern::parse(line).expect("an embedded pattern is valid");
-            include_str!("../../data/moses_filters.smarts").lines().map(pattern).collect()
+        static PATTERNS: LazyLock<Vec<(Screen, Pattern)>> = LazyLock::new(|| {
+            let patterns = include_str!("../../data/moses_filters.smarts").lines();
+            let patterns = patterns.map(Pattern::embedded);
+            patterns.map(|pattern| (Screen::new(pattern.query()), pattern)).collect()
         });
         let is_allowed = |atom: &chematic::core::Atom| {
             !atom.wildcard && atom.charge == 0 && ELEMENTS.contains(&atom.element)
@@ -50,8 +52,9 @@ impl Molecule {
         let whole = guarded(|| rdkit_added_hs_molecule(self.graph()))?.ok_or_else(|| {
             InvalidSmiles::Unsupported { detail: "explicit hydrogen atoms".to_owned() }
         })?;
-        for pattern in PATTERNS.iter() {
-            if pattern.is_in(&whole)? {
+        let census = Census::new(&whole);
+        for (screen, pattern) in PATTERNS.iter() {
+            if screen.passes(&census) && pattern.is_in(&whole)? {
                 return Ok(false);
             }
         }
@@ -62,6 +65,25 @@ impl Molecule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Merging hydrogen atoms has the same result as adding them to the molecule.
+    #[test]
+    fn patterns_with_hydrogen_atoms_match_both_ways() {
+        let patterns = include_str!("../../data/moses_filters.smarts");
+        let mut found = 0;
+        let molecules = include_str!("../../tests/fixtures/molecules.smi");
+        for smiles in molecules.lines().step_by(2).filter_map(|line| line.split(' ').next()) {
+            let molecule = Molecule::parse(smiles).unwrap();
+            let whole = rdkit_added_hs_molecule(molecule.graph()).unwrap();
+            for smarts in patterns.lines() {
+                let merged = Pattern::parse(smarts).unwrap().matches(&molecule).unwrap();
+                let explicit = Pattern::embedded(smarts).is_in(&whole).unwrap();
+                assert_eq!(merged, explicit, "{smarts} in {smiles}");
+                found += u32::from(merged);
+            }
+        }
+        assert!(found > 50, "{found}");
+    }
 
     /// Computed with MOSES's `mol_passes_filters` and RDKit 2026.09.
     #[test]

@@ -115,9 +115,8 @@ impl Guacamol {
         generated: &[Record],
         training: &[Record],
     ) -> Result<(Self, Option<String>), MeasureError> {
-        let known: BTreeSet<&str> =
-            training.iter().map(|record| record.flat.canonical.as_str()).collect();
-        let canonical = || generated.iter().map(|record| record.flat.canonical.as_str());
+        let known: BTreeSet<&str> = flat(training).map(|flat| flat.canonical.as_str()).collect();
+        let canonical = || flat(generated).map(|flat| flat.canonical.as_str());
         let (uniqueness, novelty) =
             (distinct_fraction(canonical())?, novel_fraction(canonical(), &known)?);
         let (kl, reason) = match Divergences::new(generated, training) {
@@ -129,9 +128,13 @@ impl Guacamol {
     }
 }
 
+fn flat(records: &[Record]) -> impl Iterator<Item = &Flat> {
+    records.iter().filter_map(|record| record.flat.as_ref())
+}
+
 /// Returns the distinct molecules, ordered by SMILES.
 fn distinct(records: &[Record]) -> Vec<&Flat> {
-    let mut molecules: Vec<&Flat> = records.iter().map(|record| &record.flat).collect();
+    let mut molecules: Vec<&Flat> = flat(records).collect();
     molecules.sort_by(|a, b| a.canonical.cmp(&b.canonical));
     molecules.dedup_by(|a, b| a.canonical == b.canonical);
     molecules

@@ -18,6 +18,8 @@ pub struct Sets<'a> {
     pub samples: usize,
     /// The valid generated molecules in the order of generation, with duplicates.
     pub generated: &'a [Record],
+    /// The canonical SMILES of all valid generated molecules, if `generated` is a sample of them.
+    pub canonical: Option<&'a [String]>,
     /// The training set.
     pub training: Option<&'a [Record]>,
     /// The test set.
@@ -29,7 +31,8 @@ pub struct Sets<'a> {
 impl<'a> Sets<'a> {
     /// Returns generated molecules without any set to compare them with.
     pub fn new(samples: usize, generated: &'a [Record]) -> Self {
-        Self { samples, generated, training: None, test: None, scaffold_test: None }
+        let (canonical, training, test, scaffold_test) = (None, None, None, None);
+        Self { samples, generated, canonical, training, test, scaffold_test }
     }
 }
 
@@ -100,13 +103,17 @@ impl Measures {
     pub fn new(sets: &Sets) -> Self {
         let mut missing = Reasons(Vec::new());
         let Sets { samples, generated, training, .. } = *sets;
-        let canonical = || generated.iter().map(|record| record.canonical.as_str());
+        let all: Vec<&str> = match sets.canonical {
+            Some(all) => all.iter().map(String::as_str).collect(),
+            None => generated.iter().map(|record| record.canonical.as_str()).collect(),
+        };
+        let canonical = || all.iter().copied();
         let bits: Vec<&OnBits> = generated.iter().map(|record| &record.bits).collect();
         let validity = match samples {
             0 => Err(MeasureError::TooFew { set: "generated strings", found: 0, needed: 1 }),
-            _ => Ok(generated.len() as f64 / samples as f64),
+            _ => Ok(all.len() as f64 / samples as f64),
         };
-        let first = |k: usize| match generated.len() {
+        let first = |k: usize| match all.len() {
             found if found < k => {
                 Err(MeasureError::TooFew { set: "generated molecules", found, needed: k })
             }
@@ -115,7 +122,7 @@ impl Measures {
         let diversity = missing.value("internal_diversity", internal_diversity(&bits));
         Self {
             samples,
-            valid: generated.len(),
+            valid: all.len(),
             validity: missing.value("validity", validity),
             uniqueness: missing.value("uniqueness", distinct_fraction(canonical())),
             unique_at_1000: missing.value("unique_at_1000", first(1_000)),

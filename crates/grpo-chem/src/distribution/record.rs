@@ -1,5 +1,8 @@
 //! What the measures need to know of a molecule.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use chematic::chem::{bertz_ct, rdkit_aromatic_ring_count, rdkit_hba_count};
 use chematic::smiles::{RdkitSmilesParams, rdkit_murcko_scaffold, rdkit_smiles};
 use rayon::prelude::*;
@@ -19,9 +22,10 @@ pub struct Record {
     pub canonical: String,
     /// Folded Morgan fingerprint with radius 2 and 1,024 bits.
     pub bits: OnBits,
-    /// Canonical SMILES of the BRICS fragments.
+    /// Canonical SMILES of the BRICS fragments, unless the role is [`Role::Single`].
     pub fragments: Vec<String>,
-    /// Bemis–Murcko scaffold with stereochemistry, if it has at least two rings.
+    /// Bemis–Murcko scaffold with stereochemistry, if it has at least two rings and the role is not
+    /// [`Role::Single`].
     pub scaffold: Option<String>,
     /// Octanol–water partition coefficient.
     pub logp: f64,
@@ -33,8 +37,8 @@ pub struct Record {
     pub mw: f64,
     /// Whether the molecule passes MOSES's filters. `None` if they were not evaluated.
     pub passes_filters: Option<bool>,
-    /// The molecule without stereochemistry and isotopes.
-    pub flat: Flat,
+    /// The molecule without stereochemistry and isotopes, unless the role is [`Role::Single`].
+    pub flat: Option<Flat>,
 }
 
 /// A molecule without stereochemistry and isotopes, as seen by GuacaMol.
@@ -56,6 +60,9 @@ pub enum Role {
     Generated,
     /// A molecule of a training or test set, for which they are not.
     Reference,
+    /// A generated molecule that is not compared with a training or test set. It takes a fraction of
+    /// the time.
+    Single,
 }
 
 impl Flat {
@@ -124,21 +131,29 @@ impl Record {
     pub fn new(molecule: &Molecule, role: Role) -> Result<Self, InvalidSmiles> {
         let properties = molecule.properties()?;
         let passes_filters = match role {
-            Role::Generated => Some(molecule.passes_moses_filters()?),
+            Role::Generated | Role::Single => Some(molecule.passes_moses_filters()?),
             Role::Reference => None,
         };
         let environments = environments_of(molecule)?;
+        let (fragments, scaffold, flat) = match role {
+            Role::Single => (Vec::new(), None, None),
+            Role::Generated | Role::Reference => (
+                molecule.brics_fragments()?,
+                scaffold(molecule)?,
+                Some(Flat::new(molecule, &environments)?),
+            ),
+        };
         Ok(Self {
             canonical: molecule.canonical_smiles().to_owned(),
             bits: OnBits::folded(environments.environments(), 1024),
-            fragments: molecule.brics_fragments()?,
-            scaffold: scaffold(molecule)?,
+            fragments,
+            scaffold,
             logp: properties.logp,
             sa: molecule.sa()?,
             qed: molecule.qed()?,
             mw: properties.mw,
             passes_filters,
-            flat: Flat::new(molecule, &environments)?,
+            flat,
         })
     }
 
@@ -147,8 +162,32 @@ impl Record {
         smiles: &[S],
         role: Role,
     ) -> Vec<Result<Self, InvalidSmiles>> {
-        let record = |smiles: &S| Self::new(&Molecule::parse(smiles.as_ref())?, role);
-        smiles.par_iter().map(record).collect()
+        Self::parse_all_with(smiles, role, &|_, _| ())
+    }
+
+    /// Does the same, and reports how many of how many strings are done. Equal strings are computed,
+    /// and counted, once.
+    pub fn parse_all_with<S: AsRef<str> + Sync>(
+        smiles: &[S],
+        role: Role,
+        progress: &(dyn Fn(usize, usize) + Sync),
+    ) -> Vec<Result<Self, InvalidSmiles>> {
+        let mut places = HashMap::new();
+        let mut distinct: Vec<&str> = Vec::new();
+        for text in smiles.iter().map(AsRef::as_ref) {
+            places.entry(text).or_insert_with(|| {
+                distinct.push(text);
+                distinct.len() - 1
+            });
+        }
+        let done = AtomicUsize::new(0);
+        let record = |smiles: &&str| {
+            let record = Molecule::parse(smiles).and_then(|molecule| Self::new(&molecule, role));
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, distinct.len());
+            record
+        };
+        let records: Vec<Result<Self, InvalidSmiles>> = distinct.par_iter().map(record).collect();
+        smiles.iter().map(|text| records[places[text.as_ref()]].clone()).collect()
     }
 }
 

@@ -86,16 +86,28 @@ impl Index {
     }
 }
 
+/// Number of molecules that are compared with each other or with a reference set, at most. It is the
+/// size of MOSES's sets. The time of comparing all pairs of 200,000 molecules would be minutes.
+pub const MOST_COMPARED: usize = 30_000;
+
+/// Returns at most `most` evenly spaced elements.
+fn evenly_spaced<T>(all: &[T], most: usize) -> impl ExactSizeIterator<Item = &T> {
+    let count = all.len().min(most);
+    (0..count).map(move |place| &all[place * all.len() / count])
+}
+
 /// Returns MOSES's internal diversity with p = 1 and p = 2: 1 − meanᵢ (meanⱼ Tᵢⱼᵖ)^(1/p), where Tᵢⱼ
 /// is the similarity of two molecules. Pairs of a molecule with itself are included, so the
-/// diversity of a single molecule is 0.
+/// diversity of a single molecule is 0. Of larger sets, [`MOST_COMPARED`] evenly spaced molecules are
+/// compared.
 ///
 /// # Errors
 /// Returns an error if the set is empty.
 pub fn internal_diversity(fingerprints: &[&OnBits]) -> Result<[f64; 2], MeasureError> {
     at_least("generated molecules", 1, fingerprints.len())?;
+    let fingerprints: Vec<&OnBits> = evenly_spaced(fingerprints, MOST_COMPARED).copied().collect();
     let count = fingerprints.len() as f64;
-    let index = Index::new(fingerprints);
+    let index = Index::new(&fingerprints);
     let means: Vec<[f64; 2]> = fingerprints
         .par_iter()
         .map_init(Vec::new, |shared, bits| {
@@ -112,7 +124,8 @@ pub fn internal_diversity(fingerprints: &[&OnBits]) -> Result<[f64; 2], MeasureE
 }
 
 /// Returns MOSES's similarity to a nearest neighbor (SNN): the mean, over the generated molecules, of
-/// the largest similarity to a molecule of the reference set.
+/// the largest similarity to a molecule of the reference set. Of more than [`MOST_COMPARED`] generated
+/// molecules, as many are used, evenly spaced.
 ///
 /// # Errors
 /// Returns an error if a set is empty.
@@ -123,6 +136,7 @@ pub fn nearest_neighbor_similarity(
     at_least("generated molecules", 1, generated.len())?;
     at_least("reference molecules", 1, reference.len())?;
     let index = Index::new(reference);
+    let generated: Vec<&OnBits> = evenly_spaced(generated, MOST_COMPARED).copied().collect();
     let nearest: Vec<f64> = generated
         .par_iter()
         .map_init(Vec::new, |shared, bits| index.similarities(bits, shared).fold(0.0, f64::max))
@@ -131,9 +145,11 @@ pub fn nearest_neighbor_similarity(
 }
 
 /// Returns the largest similarity of each molecule to another molecule of the same set. It is 0 for
-/// a single molecule, like in GuacaMol.
+/// a single molecule, like in GuacaMol. Of larger sets, [`MOST_COMPARED`] evenly spaced molecules are
+/// compared.
 pub fn nearest_in_set(fingerprints: &[&OnBits]) -> Vec<f64> {
-    let index = Index::new(fingerprints);
+    let fingerprints: Vec<&OnBits> = evenly_spaced(fingerprints, MOST_COMPARED).copied().collect();
+    let index = Index::new(&fingerprints);
     fingerprints
         .par_iter()
         .enumerate()
@@ -192,6 +208,15 @@ mod tests {
         close(two, 1.0 - second / 24.0);
         close(nearest_neighbor_similarity(&a, &b).unwrap(), snn);
         close(nearest_neighbor_similarity(&a, &a).unwrap(), 1.0);
+    }
+
+    #[test]
+    fn large_sets_are_represented_by_evenly_spaced_molecules() {
+        let all: Vec<usize> = (0..10).collect();
+        for (most, expected) in [(3, vec![0, 3, 6]), (4, vec![0, 2, 5, 7]), (10, all.clone())] {
+            assert_eq!(evenly_spaced(&all, most).copied().collect::<Vec<_>>(), expected);
+        }
+        assert_eq!(evenly_spaced::<u8>(&[], 3).len(), 0);
     }
 
     #[test]

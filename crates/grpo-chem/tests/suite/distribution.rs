@@ -120,11 +120,12 @@ fn every_molecule_contributes_the_same_as_in_the_peers() {
         let smiles = &row["smiles"];
         let (_, record) = FIXTURE.generated.iter().find(|(text, _)| text == smiles).unwrap();
         let record = record.as_ref().unwrap();
-        assert_eq!(record.flat.canonical, row["flat"], "{smiles}");
+        let flat = record.flat.as_ref().unwrap();
+        assert_eq!(flat.canonical, row["flat"], "{smiles}");
         assert_eq!(record.fragments.join("."), row["fragments"], "{smiles}");
         assert_eq!(record.scaffold.as_deref().unwrap_or_default(), row["scaffold"], "{smiles}");
         assert_eq!(record.passes_filters, Some(row["passes"] == "1"), "{smiles}");
-        for (name, value) in Flat::NAMES.into_iter().zip(record.flat.descriptors) {
+        for (name, value) in Flat::NAMES.into_iter().zip(flat.descriptors) {
             let expected: f64 = row[name].parse().unwrap();
             assert!((value - expected).abs() < 1e-9, "{name} of {smiles}: {value}, {expected}");
         }
@@ -238,4 +239,25 @@ fn small_sets_have_values_or_reasons() {
         found.missing.last().unwrap().reason,
         "BertzCT: baseline values: found 1 entries, but at least 2 are required; add molecules"
     );
+}
+
+/// A molecule that is not compared with others has the same values without the rest, and copies of a
+/// string are computed once.
+#[test]
+fn single_molecules_have_the_same_measures() {
+    let smiles = ["CC(=O)Oc1ccccc1C(=O)O", "C1CC", "CCO", "CC(=O)Oc1ccccc1C(=O)O", "CCO"];
+    let calls = std::sync::Mutex::new(Vec::new());
+    let single = Record::parse_all_with(&smiles, Role::Single, &|done, of| {
+        calls.lock().unwrap().push((done, of));
+    });
+    let mut calls = calls.into_inner().unwrap();
+    calls.sort_unstable();
+    assert_eq!(calls, [(1, 3), (2, 3), (3, 3)]);
+    let whole = Record::parse_all(&smiles, Role::Generated);
+    assert!(single[1].is_err() && single[0] == single[3] && single[2] == single[4]);
+    let measures = [single, whole].map(|records| {
+        let records: Vec<Record> = records.into_iter().flatten().collect();
+        Measures::new(&Sets::new(smiles.len(), &records))
+    });
+    assert_eq!(measures[0], measures[1]);
 }

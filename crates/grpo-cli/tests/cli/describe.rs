@@ -222,3 +222,35 @@ fn a_signal_leaves_no_hidden_file() {
         assert_eq!(place.files().len(), 1, "{:?}", place.files());
     }
 }
+
+/// An extension makes another molecule, so it is neither a name nor left out.
+#[test]
+fn a_cxsmiles_extension_is_not_a_name() {
+    for (line, name) in [
+        ("CC |^1:1|", ""),
+        ("C[C@H](F)Cl |&1:1|", ""),
+        ("CCO\t|^1:1|", ""),
+        ("CCO |$;;R1$| rgroup", "rgroup"),
+        ("*CC |$_AP1;;$,m:0:1.2|", ""),
+        ("C[C@H](O)F |r|", ""),
+        ("[CH2]C |^1:0| ethyl", "ethyl"),
+        ("CC  |^1:1|\tethyl radical", "ethyl radical"),
+        ("CC |^1:1", ""),
+    ] {
+        let reason = "not supported: a CXSMILES extension after the SMILES";
+        let rows = describe("a.smi", format!("{line}\n").as_bytes());
+        let row = &rows[0];
+        assert!(row.contains(",0,,,,,,,,,,,,,") && row.contains(reason), "{row}");
+        assert!(row.ends_with(&format!(",{name}")), "{row}");
+        let rows = describe("a.csv", format!("smiles\n\"{line}\"\n").as_bytes());
+        assert!(rows[0].contains(reason) && rows[0].ends_with(&format!(",{name}")), "{}", rows[0]);
+    }
+    let rows = describe("a.csv", b"smiles,id\nCCO ethanol,1\nCC,2\n");
+    assert!(rows[0].starts_with("CCO,1,CCO,") && rows[0].ends_with(",ethanol"), "{}", rows[0]);
+    let place = Place::new();
+    place.write("a.csv", "id,smiles\n1,C\n2,\"C\nC\"\n");
+    place.refuse(
+        &["describe", "a.csv"],
+        str!["line 3 of `a.csv` has a SMILES with a line break; write one molecule per row, or close a quote"],
+    );
+}

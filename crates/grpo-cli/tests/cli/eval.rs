@@ -303,3 +303,43 @@ fn an_encoder_scores_texts_against_references() {
         str!["g.jsonl: --bertscore: cannot use absent as a sentence encoder: [..]"],
     );
 }
+
+/// The table says which values are better, and in which unit.
+#[test]
+fn metrics_have_a_direction_and_a_unit() {
+    let place = place();
+    place.write("a.smi", "CCO\nCC |^1:1|\nc1ccccc1CC(=O)NC\nCCO\n");
+    let ended = place.succeed(&["eval", "a.smi"]);
+    let row = |name: &str| {
+        let line = ended
+            .stdout
+            .lines()
+            .find(|line| line.trim_start_matches('│').trim_start().starts_with(name));
+        let words: Vec<String> = line.unwrap().split_whitespace().map(str::to_owned).collect();
+        words.join(" ")
+    };
+    assert!(row("metric").contains("a.smi better unit or range"), "{}", ended.stdout);
+    assert!(row("sa/mean").contains("↓ lower 1 easy to 10 hard"), "{}", ended.stdout);
+    assert!(row("qed/mean").contains("↑ higher 0 to 1"), "{}", ended.stdout);
+    assert!(row("weight/mean").contains("g/mol"), "{}", ended.stdout);
+    assert!(row("valid ").contains("3 ↑ higher molecules"), "{}", ended.stdout);
+    assert!(
+        ended.stderr.contains("warning: 1 of 4 strings are not supported and count as invalid; the first is `CC |^1:1|`: not supported: a CXSMILES extension after the SMILES"),
+        "{}",
+        ended.stderr
+    );
+    let table = place.succeed(&["eval", "g.jsonl"]).stdout;
+    let rows = table.lines().skip_while(|line| !line.contains("pass_at_1")).count();
+    assert!(rows > 5, "{table}");
+    for line in table.lines().filter(|line| line.contains("_") || line.contains("/mean")) {
+        assert!(
+            line.contains(" to ")
+                || line.contains("texts")
+                || line.contains("words")
+                || line.contains("characters")
+                || line.contains("nats")
+                || line.contains("as in the file"),
+            "{line}"
+        );
+    }
+}

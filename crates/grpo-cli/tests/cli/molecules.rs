@@ -122,3 +122,45 @@ fn numbers_of_a_pretraining_out_of_range() {
         ],
     );
 }
+
+/// The vocabulary of the model has aromatic atoms, so it learns benzene rings as `c1ccccc1`, and rows
+/// that it cannot read as their canonical SMILES.
+#[test]
+fn rows_that_do_not_fit_are_rewritten() {
+    let place = Place::for_pretraining();
+    let mut tokens: Vec<&str> = vec!["#", "(", ")", "1", "<", "=", "C", "N", "O", "c"];
+    tokens.push("[C@H]");
+    let tokens: Vec<String> =
+        tokens.iter().enumerate().map(|(i, token)| format!("\"{token}\": {i}")).collect();
+    place.write("tokens.json", format!("{{{}}}", tokens.join(", ")));
+    let rows = [
+        // Kekulé, the same molecule again, hydrogens as atoms, dashes, ring numbers, an own spelling.
+        "C1=CC=CC=C1C",
+        "CC1=CC=CC=C1",
+        "C1=CC=CC=C1O",
+        "[CH3][CH2][OH]",
+        "C-C-C-N-C-C-O",
+        "C3CC3",
+        "C(=CC)C",
+        // Too long as written, but not as its canonical SMILES.
+        "[H]OC([H])([H])C([H])([H])C([H])([H])C([H])([H])[H]",
+        "CCBr",
+        "CCC |r|",
+    ];
+    place.write("molecules.smi", format!("{MOLECULES}{}\n", rows.join("\n")));
+    let ended = place.succeed(&[
+        "pretrain",
+        "pretrain.toml",
+        "--set",
+        "data.vocabulary=tokens.json",
+        "--set",
+        "pretrain.epochs=1",
+    ]);
+    let (first, rest) = ended.stdout.split_once('\n').unwrap();
+    // Ethanol, cyclopropane and butanol are in the file already.
+    assert!(
+        first.ends_with(", 3 rewritten as canonical SMILES to fit the vocabulary, 1 with a token outside the vocabulary, 1 invalid or not supported, 4 duplicate"),
+        "{first}"
+    );
+    assert!(rest.contains("left out: line 74: CCC |r| is invalid or not supported: not supported: a CXSMILES extension"), "{rest}");
+}

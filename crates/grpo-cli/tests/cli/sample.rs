@@ -81,7 +81,7 @@ fn refuses_invalid_sampling_arguments() {
     check(
         &["--temperature", "0"],
         str![
-            "temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
+            "temperature = 0 is out of range; use top_k = 1 (--top-k 1) for the most likely token at each step"
         ]
         .into(),
     );
@@ -157,4 +157,62 @@ fn a_full_disk() {
         "{}",
         ended.stderr
     );
+}
+
+/// The readers of these files would not find what they expect.
+#[test]
+fn completions_are_not_written_as_molecules() {
+    let place = Place::new();
+    place.model_of_texts("text", "gpt2");
+    for name in ["x.smi", "x.SMI.gz", "x.csv", "x.txt", "x.parquet", "x.sdf"] {
+        let ended = place.run(&["sample", "--model", "text", "--prompt", "C", "-o", name]);
+        let message = format!(
+            "error: -o {name}: completions of this model are written as JSON lines; use a name that ends in .jsonl\n"
+        );
+        assert_eq!((ended.code, ended.stderr), (Some(1), message));
+        assert!(!place.path(name).exists());
+    }
+    place.succeed(&[
+        "sample",
+        "--model",
+        "text",
+        "--prompt",
+        "C",
+        "--max-new-tokens",
+        "2",
+        "-o",
+        "x.jsonl",
+    ]);
+    assert!(place.read("x.jsonl").starts_with("{\"prompt\""));
+}
+
+/// Known molecules are recognized in every spelling, and rows that are not are counted.
+#[test]
+fn known_molecules_have_other_spellings() {
+    let place = Place::new();
+    let plain = place.succeed(&arguments(&["--distinct"])).stdout;
+    let mut known: Vec<String> = plain
+        .lines()
+        .enumerate()
+        .map(|(index, smiles)| {
+            let molecule = grpo_chem::Molecule::parse(smiles).unwrap();
+            match index % 3 {
+                0 => molecule.randomized_smiles(7).unwrap(),
+                1 => format!("[H][H].{smiles}"),
+                _ => format!("{smiles} |r|"),
+            }
+        })
+        .collect();
+    known.push("C(".to_owned());
+    place.write("known.smi", known.join("\n"));
+    let ended = place.succeed(&arguments(&["--distinct", "--not-in", "known.smi"]));
+    // The rows with an extension are not known.
+    let unknown: Vec<&str> = plain.lines().skip(2).step_by(3).collect();
+    assert_eq!(ended.stdout.lines().collect::<Vec<_>>(), unknown);
+    let warning = format!(
+        "warning: --not-in known.smi: {} rows are invalid or not supported; the first is `{}` in line 3: not supported: a CXSMILES extension after the SMILES\n",
+        unknown.len() + 1,
+        known[2],
+    );
+    assert!(ended.stderr.starts_with(&warning), "{}", ended.stderr);
 }

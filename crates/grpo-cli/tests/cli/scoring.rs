@@ -189,3 +189,115 @@ fn a_run_keeps_its_best_molecules() {
     assert_eq!(place.read("three.sdf").matches("$$$$").count(), 3.min(table.samples.len()));
     assert!(place.read("grid.svg").starts_with("<svg"));
 }
+
+const SIZE: &str = r#"
+[reward]
+type = "components"
+
+[[reward.components]]
+property = "graph_length"
+goal = "high"
+
+[[reward.components]]
+property = "heavy_atoms"
+goal = "high"
+
+[[reward.components]]
+property = "qed"
+
+[[reward.components]]
+property = "novelty"
+smiles = ["OCCCC=O"]
+"#;
+
+/// Neither a second fragment nor an isotope changes the score, and neither makes a molecule new.
+#[test]
+fn a_molecule_scores_the_same_with_salts_and_labels() {
+    let place = Place::new();
+    place.write("reward.toml", SIZE);
+    let spellings = [
+        "O=CCCCO",
+        "[2H]C(=O)CCCO",
+        "O=CCCCO.Cl",
+        "[Na+].OCCCC=O.O",
+        "O=CCCC[18OH]",
+        "[CH2:1](CCC=O)O",
+        "CCCC.O=CCCCO.CCCCC",
+    ];
+    place.write("a.smi", spellings.join("\n"));
+    let table = place.succeed(&["score", "reward.toml", "a.smi"]).stdout;
+    let rows: Vec<&str> = table.lines().skip(1).map(|row| row.split_once(',').unwrap().1).collect();
+    assert_eq!(rows.len(), spellings.len());
+    assert!(rows.iter().all(|row| *row == rows[0]), "{table}");
+    assert!(rows[0].ends_with(",0.000000,0.000000,,"), "not new: {table}");
+    assert!(rows[0].contains(",5.000000,"), "the graph length of a single fragment: {table}");
+}
+
+/// The program is slow, so it only sees what the filters leave, and never a molecule twice.
+#[test]
+fn filters_precede_expensive_rewards() {
+    let place = Place::for_training();
+    place.write(
+        "slow.py",
+        "def reward(completion):\n    open('calls.txt', 'a').write(completion + '\\n')\n    return len(completion) / 10\n",
+    );
+    place.write(
+        "strict.py",
+        "def reward(completion):\n    open('strict.txt', 'a').write(completion + '\\n')\n    return 'N' not in completion\n",
+    );
+    // The expensive reward comes first in the file.
+    let reward = |filter: &str| {
+        format!(
+            "[reward]\ntype = \"components\"\n[[reward.components]]\nname = \"slow\"\nproperty = \"external\"\nreward = {{ type = \"python\", file = \"slow.py\" }}\n[[reward.components]]\nname = \"twice\"\nproperty = \"expression\"\nexpression = \"2 * slow\"\ngoal = \"high\"\n[[reward.components]]\nproperty = \"mw\"\ntransform = {{ type = \"left_step\", low = 100 }}\nfilter = true\n{filter}"
+        )
+    };
+    place.write("reward.toml", reward(""));
+    place.write("a.smi", "CCO\nCCCCCCCCCCCCCCCC\nc1ccccc1c1ccccc1\nC(\n");
+    let table = place.succeed(&["score", "reward.toml", "a.smi"]).stdout;
+    assert_eq!(place.read("calls.txt"), "CCO\n");
+    let rows: Vec<&str> = table.lines().collect();
+    assert_eq!(rows[0], "smiles,score,valid,slow,slow.raw,twice,twice.raw,mw,mw.raw,reason,name");
+    assert!(rows[1].starts_with("CCO,0.450000,1.000000,0.300000,0.300000,0.600000,"), "{table}");
+    for row in &rows[2..4] {
+        assert!(row.contains(",0.000000,1.000000,,,,,0.000000,"), "{row}");
+    }
+
+    // An external filter is asked before other external rewards.
+    let strict = "[[reward.components]]\nname = \"strict\"\nproperty = \"external\"\nreward = { type = \"python\", file = \"strict.py\" }\nfilter = true\n";
+    place.write("reward.toml", reward(strict));
+    place.write("a.smi", "CCN\nCCC\nCCCCCCCCCCCCCCCC\n");
+    std::fs::remove_file(place.path("calls.txt")).unwrap();
+    place.succeed(&["score", "reward.toml", "a.smi"]);
+    assert_eq!(
+        (place.read("strict.txt"), place.read("calls.txt")),
+        ("CCN\nCCC\n".into(), "CCC\n".into())
+    );
+    std::fs::remove_file(place.path("calls.txt")).unwrap();
+
+    // A run counts only the molecules that reach the program.
+    let components = "reward={ type = \"components\", components = [{ name = \"slow\", property = \"external\", reward = { type = \"python\", file = \"slow.py\" } }, { property = \"heavy_atoms\", transform = { type = \"left_step\", low = 4 }, filter = true }] }";
+    place.succeed(&[
+        "train",
+        "train.toml",
+        "--set",
+        components,
+        "--set",
+        "train.max_reward_calls=5",
+        "--set",
+        "train.steps=30",
+        "--set",
+        "eval.samples=0",
+        "--set",
+        "preflight.samples=0",
+    ]);
+    let calls = place.read("calls.txt");
+    let mut molecules: Vec<&str> = calls.lines().collect();
+    assert_eq!(molecules.len(), 5, "{calls}");
+    molecules.sort_unstable();
+    molecules.dedup();
+    assert_eq!(molecules.len(), 5, "{calls}");
+    for smiles in molecules {
+        let atoms = smiles.chars().filter(|c| c.is_alphabetic()).count();
+        assert!(atoms <= 4, "{calls}");
+    }
+}

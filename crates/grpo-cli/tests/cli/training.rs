@@ -173,7 +173,7 @@ fn a_sampler_that_is_not_the_trainer_is_corrected() {
     );
     place.refuse(
         &[&arguments[..], &["sampler_check.above=ignore"]].concat(),
-        str!["--set sampler_check.above=ignore: sampler_check.above: unknown variant `ignore`, expected `stop` or `correct`"],
+        str!["--set sampler_check.above=ignore: sampler_check.above: unknown value `ignore`, expected `stop` or `correct`"],
     );
 }
 
@@ -333,4 +333,36 @@ fn a_diversity_filter_pays_for_a_text_once() {
     place.succeed(&["audit", "run"]);
     let replay = ["replay", "run", "--step", "3", "--prompt", "0", "--sample", "0"];
     place.succeed(&replay);
+}
+
+/// Recomputes a filter by scaffolds: a molecule is paid once, and its copies fill no bucket.
+#[test]
+fn a_diversity_filter_pays_for_a_molecule_once() {
+    let place = Place::for_training();
+    let filter = "diversity_filter={ bucket = \"scaffold\", bucket_size = 8, min_reward = 0.1 }";
+    let sizes = ["--set", "train.prompts_per_step=8", "--set", "save.completions_every=1"];
+    place.succeed(&[&["train", "train.toml", "--set", filter], &sizes[..]].concat());
+    let run = RunFolder::open(&place.path("run")).unwrap();
+    let mut counted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut copies = 0;
+    for (step, line) in (1..).zip(metrics(&place, "run")) {
+        for record in run.completions_of(step).unwrap() {
+            let molecule = grpo_chem::Molecule::parse(&record.text).ok();
+            let expected = match molecule.zip(record.reward.filter(|reward| *reward >= 0.1)) {
+                None => None,
+                Some((molecule, reward)) => {
+                    let bucket = counted.entry(molecule.scaffold().unwrap()).or_default();
+                    let is_full = bucket.len() >= 8;
+                    let is_new = bucket.insert(molecule.identity().unwrap());
+                    copies += u32::from(!is_new);
+                    Some(if is_new && !is_full { 0.0 } else { -reward })
+                }
+            };
+            assert_eq!(record.bonus, expected, "{record:?}");
+        }
+        assert_eq!(line["diversity_filter/buckets"].as_u64(), Some(counted.len() as u64));
+        let full = counted.values().filter(|bucket| bucket.len() >= 8).count();
+        assert_eq!(line["diversity_filter/full_buckets"].as_u64(), Some(full as u64));
+    }
+    assert!(copies > 0);
 }

@@ -31,6 +31,8 @@ pub(super) struct Expression {
     compiled: Compiled<'static, 'static>,
     /// Names of all preceding components.
     names: Vec<String>,
+    /// Indices of the names that occur in the expression.
+    used: Vec<usize>,
 }
 
 impl Expression {
@@ -56,6 +58,8 @@ impl Expression {
             format!("invalid expression `{text}`: {detail}")
         })?;
         let mut unknown: Vec<String> = compiled.undeclared_variables(false).into_iter().collect();
+        let is_used = |index: &usize| unknown.contains(&names[*index]);
+        let used = (0..names.len()).filter(is_used).collect();
         unknown.retain(|name| !names.contains(name) && !FUNCTIONS.contains(&name.as_str()));
         unknown.sort_unstable();
         match unknown.first() {
@@ -63,7 +67,7 @@ impl Expression {
                 "unknown name `{name}` in the expression `{text}`; the preceding components are {}",
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             )),
-            None => Self { compiled, names }.tried(text),
+            None => Self { compiled, names, used }.tried(text),
         }
     }
 
@@ -77,7 +81,13 @@ impl Expression {
         Ok(self)
     }
 
-    /// Evaluates the expression for the properties of all preceding components.
+    /// Returns the indices of the components that the expression reads.
+    pub(super) fn used(&self) -> &[usize] {
+        &self.used
+    }
+
+    /// Evaluates the expression for the properties of all preceding components. Those that it does
+    /// not read have no influence.
     pub(super) fn of(&self, values: &[f64]) -> Result<f64, String> {
         let context: BTreeMap<&str, f64> =
             self.names.iter().map(String::as_str).zip(values.iter().copied()).collect();

@@ -1,6 +1,5 @@
 //! A component's molecules and patterns, read from its list and its file.
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -9,8 +8,8 @@ use grpo_data::{ConfigFault, DataError, read_text_file, short_text};
 use rayon::prelude::*;
 
 use super::fields::ComponentFields;
-use crate::summary::known_molecules;
-use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
+use crate::identity::scored_molecule;
+use crate::{KnownMolecules, MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// An entry of a list or file.
 struct Entry {
@@ -38,23 +37,33 @@ impl ComponentFields {
         }
         self.refuse_empty("smiles", entries.is_empty())?;
         let molecule = |entry: &Entry| {
-            let molecule = Molecule::parse(&entry.text).and_then(&of);
+            let molecule = scored_molecule(&entry.text).and_then(&of);
             molecule.map_err(|error| self.invalid(entry, "molecule", &error))
         };
         entries.par_iter().map(molecule).collect()
     }
 
-    /// Returns the canonical SMILES of all molecules. Invalid ones in the file are skipped, because
-    /// no valid molecule is equal to them.
-    pub(super) fn known_molecules(&self) -> Result<BTreeSet<String>, ConfigFault> {
+    /// Returns all molecules. Invalid ones in the file are skipped, because no valid molecule is
+    /// equal to them.
+    pub(super) fn known_molecules(&self) -> Result<KnownMolecules, ConfigFault> {
         let mut known = match self.opened_file() {
-            Some(file) => known_molecules(file).map_err(|error| self.of_file(&error))?,
-            None => BTreeSet::new(),
+            Some(file) => KnownMolecules::read(file).map_err(|error| self.of_file(&error))?,
+            None => KnownMolecules::default(),
         };
+        // Without its extension, the row would be another molecule.
+        if let (Some(file), Some(record)) = (self.opened_file(), &known.first_extended) {
+            return Err(self.of_file(&format!(
+                "{}, line {}: '{}' has a CXSMILES extension, which is not supported; remove the row, or the part between the two `|`",
+                file.display(),
+                record.line,
+                short_text(&record.smiles)
+            )));
+        }
         for entry in listed("smiles", self.smiles.as_deref()) {
             let molecule = Molecule::parse(&entry.text);
-            let molecule = molecule.map_err(|error| self.invalid(&entry, "molecule", &error))?;
-            known.insert(molecule.into_canonical());
+            molecule
+                .and_then(|molecule| known.insert(&molecule))
+                .map_err(|error| self.invalid(&entry, "molecule", &error))?;
         }
         self.refuse_empty("smiles", known.is_empty())?;
         Ok(known)

@@ -6,6 +6,8 @@ use grpo_chem::{Descriptor, Fingerprint, InvalidSmiles, Molecule, Morgan, Patter
 use grpo_data::ConfigFault;
 
 use super::fields::ComponentFields;
+use crate::KnownMolecules;
+use crate::identity::identity;
 
 /// A property that is computed from a molecule.
 pub(super) enum Property {
@@ -21,8 +23,8 @@ pub(super) enum Property {
     CustomAlerts(Vec<Pattern>),
     /// 1 if the Bemis–Murcko scaffold is one of these canonical SMILES, otherwise 0.
     Scaffold(BTreeSet<String>),
-    /// 0 if the canonical SMILES is one of these, otherwise 1.
-    Novelty(BTreeSet<String>),
+    /// 0 if the molecule is one of these, otherwise 1.
+    Novelty(KnownMolecules),
     /// 1 if the molecule has this formula, otherwise 0.
     Formula(String),
 }
@@ -76,7 +78,7 @@ impl Property {
         Ok(Some(property))
     }
 
-    /// Returns the value for a molecule.
+    /// Returns the value for a molecule, which is a single fragment.
     pub(super) fn of(&self, molecule: &Molecule) -> Result<f64, InvalidSmiles> {
         Ok(match self {
             Self::Descriptor(descriptor) => molecule.descriptor(*descriptor)?,
@@ -91,7 +93,7 @@ impl Property {
             }
             Self::CustomAlerts(patterns) => count_matching(patterns, molecule)? as f64,
             Self::Scaffold(scaffolds) => f64::from(scaffolds.contains(&molecule.scaffold()?)),
-            Self::Novelty(known) => f64::from(!known.contains(molecule.canonical_smiles())),
+            Self::Novelty(known) => f64::from(!known.contains(&identity(molecule)?)),
             Self::Formula(formula) => f64::from(molecule.formula()? == *formula),
         })
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use grpo_chem::{InvalidSmiles, Molecule};
+use grpo_chem::InvalidSmiles;
 use grpo_rewards::{Desirability, ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::aggregation::Aggregation;
 use super::expression::Expression;
 use super::property::Property;
+use crate::identity::scored_molecule;
 
 /// Scores molecules by several properties.
 ///
@@ -19,6 +20,10 @@ use super::property::Property;
 ///
 /// The reported components are `valid` (1 or 0) and, for valid molecules, `NAME` (the desirability)
 /// and `NAME.raw` (the property).
+///
+/// External rewards are expensive, so they only score molecules that pass all filters that do not
+/// depend on them. External filters precede other external rewards. A molecule that does not pass
+/// lacks the components that were not computed.
 pub(super) struct ComponentsReward {
     pub(super) components: Vec<Component>,
     pub(super) aggregation: Aggregation,
@@ -54,26 +59,52 @@ pub(super) enum Role {
 /// Lowest desirability that passes a filter.
 const PASS: f64 = 0.5;
 
-/// The property of each component. `None` for values that are not computed from the molecule.
-type Properties = Vec<Option<f64>>;
+/// What is known of a valid molecule.
+struct Partial {
+    /// The property of each component, if it has been computed.
+    values: Vec<Option<f64>>,
+    /// Whether an external reward has scored the molecule.
+    is_counted: bool,
+    end: Option<End>,
+}
+
+/// Why no more components of a molecule are computed.
+enum End {
+    /// It does not pass a filter.
+    Rejected,
+    /// An external reward abstained.
+    Abstained,
+    /// A component has no value.
+    Failed(String),
+}
 
 impl Reward for ComponentsReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
-        let properties: Vec<Result<Properties, InvalidSmiles>> =
-            samples.par_iter().map(|sample| self.properties(&sample.text)).collect();
-        let valid = properties.iter().zip(samples).filter(|(properties, _)| properties.is_ok());
-        let valid: Vec<RewardInput> = match self.external().next() {
-            Some(_) => valid.map(|(_, sample)| sample.clone()).collect(),
-            None => Vec::new(),
-        };
-        let mut external: Vec<_> =
-            self.external().map(|(_, reward)| reward.score(&valid).into_iter()).collect();
-        let outcome = |(properties, sample): (Result<Properties, InvalidSmiles>, &RewardInput)| {
-            match properties {
-                Ok(properties) => {
-                    let answers = external.iter_mut().map(Iterator::next);
-                    self.scored(properties, answers.collect())
+        let mut molecules: Vec<Result<Partial, InvalidSmiles>> =
+            samples.par_iter().map(|sample| self.computed(&sample.text)).collect();
+        for (index, reward) in self.external_by_stage() {
+            let mut open: Vec<&mut Partial> = Vec::new();
+            let mut inputs: Vec<RewardInput> = Vec::new();
+            for (molecule, sample) in molecules.iter_mut().zip(samples) {
+                if let Ok(molecule) = molecule
+                    && molecule.end.is_none()
+                {
+                    open.push(molecule);
+                    inputs.push(sample.clone());
                 }
+            }
+            if inputs.is_empty() {
+                break;
+            }
+            let mut outcomes = reward.score(&inputs).into_iter();
+            for molecule in open {
+                molecule.is_counted = true;
+                self.answer(molecule, index, outcomes.next());
+            }
+        }
+        let outcome = |(molecule, sample): (Result<Partial, InvalidSmiles>, &RewardInput)| {
+            match molecule {
+                Ok(molecule) => self.scored(molecule),
                 // The molecule may be valid but unsupported by the toolkit, so the policy must not
                 // be penalized.
                 Err(
@@ -86,7 +117,7 @@ impl Reward for ComponentsReward {
                 }
             }
         };
-        properties.into_iter().zip(samples).map(outcome).collect()
+        molecules.into_iter().zip(samples).map(outcome).collect()
     }
 
     fn parts(&self) -> Vec<PartName> {
@@ -122,6 +153,10 @@ impl Reward for ComponentsReward {
         ExternalCalls::merged(self.external().filter_map(|(_, reward)| reward.take_calls()))
     }
 
+    fn cancel(&self) {
+        self.external().for_each(|(_, reward)| reward.cancel());
+    }
+
     fn keep_output_in(&self, folder: &Path) {
         self.external().for_each(|(_, reward)| reward.keep_output_in(folder));
     }
@@ -136,61 +171,102 @@ impl ComponentsReward {
         })
     }
 
-    /// Computes all properties of a molecule.
-    fn properties(&self, smiles: &str) -> Result<Properties, InvalidSmiles> {
-        let molecule = Molecule::parse(smiles)?;
+    /// Returns the indices of the external rewards in the order in which they are asked: filters
+    /// first.
+    fn external_by_stage(&self) -> Vec<(usize, &Arc<dyn Reward>)> {
+        let external = self.components.iter().enumerate().filter_map(|(index, component)| {
+            let Source::External(reward) = &component.source else { return None };
+            Some((component.role != Role::Filter, index, reward))
+        });
+        let mut external: Vec<_> = external.collect();
+        external.sort_by_key(|(is_last, index, _)| (*is_last, *index));
+        external.into_iter().map(|(_, index, reward)| (index, reward)).collect()
+    }
+
+    /// Computes everything that does not depend on external rewards.
+    fn computed(&self, smiles: &str) -> Result<Partial, InvalidSmiles> {
+        let molecule = scored_molecule(smiles)?;
         let value = |component: &Component| match &component.source {
             Source::Property(property) => property.of(&molecule).map(Some),
             Source::External(_) | Source::Expression(_) => Ok(None),
         };
-        self.components.iter().map(value).collect()
+        let values = self.components.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        let mut partial = Partial { values, is_counted: false, end: None };
+        self.complete(&mut partial);
+        Ok(partial)
     }
 
-    /// Returns the outcome of a valid molecule. `answers` has one outcome per external reward.
-    fn scored(&self, properties: Properties, answers: Vec<Option<Outcome>>) -> Outcome {
-        let mut answers = answers.into_iter();
-        let mut raws: Vec<f64> = Vec::with_capacity(properties.len());
-        let mut abstained = false;
-        for (component, property) in self.components.iter().zip(properties) {
-            let raw = match &component.source {
-                Source::Property(_) => Ok(property.unwrap_or(f64::NAN)),
-                Source::Expression(expression) => expression.of(&raws),
-                Source::External(_) => match answers.next().flatten() {
-                    Some(Outcome::Scored(scored)) => Ok(scored.total),
-                    Some(Outcome::Abstained) => {
-                        abstained = true;
-                        Ok(0.0)
+    /// Adds the outcome of an external reward.
+    fn answer(&self, molecule: &mut Partial, index: usize, outcome: Option<Outcome>) {
+        let failed = |reason: &str| Some(End::Failed(self.components[index].failed(reason)));
+        match outcome {
+            Some(Outcome::Scored(scored)) => {
+                molecule.values[index] = Some(scored.total);
+                self.complete(molecule);
+            }
+            Some(Outcome::Abstained) => molecule.end = Some(End::Abstained),
+            Some(Outcome::Failed { reason }) => molecule.end = failed(&reason),
+            None => molecule.end = failed("the reward returned too few outcomes"),
+        }
+    }
+
+    /// Evaluates all expressions whose values are known, and the filters.
+    fn complete(&self, molecule: &mut Partial) {
+        for (index, component) in self.components.iter().enumerate() {
+            if let (Source::Expression(expression), None) =
+                (&component.source, molecule.values[index])
+                && expression.used().iter().all(|used| molecule.values[*used].is_some())
+            {
+                let known = molecule.values[..index].iter().map(|value| value.unwrap_or(0.0));
+                match expression.of(&known.collect::<Vec<f64>>()) {
+                    Ok(value) => molecule.values[index] = Some(value),
+                    Err(reason) => {
+                        molecule.end = Some(End::Failed(component.failed(&reason)));
+                        return;
                     }
-                    Some(Outcome::Failed { reason }) => Err(reason),
-                    None => Err("the reward returned too few outcomes".to_owned()),
-                },
-            };
-            match raw {
-                Ok(raw) if raw.is_finite() => raws.push(raw),
-                Ok(raw) => return component.failed(&format!("its value is {raw}")),
-                Err(reason) => return component.failed(&reason),
+                }
+            }
+            if let Some(value) = molecule.values[index].filter(|value| !value.is_finite()) {
+                let reason = component.failed(&format!("its value is {value}"));
+                molecule.end = Some(End::Failed(reason));
+                return;
             }
         }
-        if abstained {
-            return Outcome::Abstained;
-        }
-        let scores: Vec<f64> = self
-            .components
-            .iter()
-            .zip(&raws)
-            .map(|(component, raw)| component.transform.score(*raw))
-            .collect();
-        let passes = |(component, score): (&Component, &f64)| {
-            component.role != Role::Filter || *score >= PASS
-        };
-        let gate = f64::from(self.components.iter().zip(&scores).all(passes));
-        let terms = self.aggregation.terms(&self.weighted(|index| scores[index]), gate);
-        let values = self.components.iter().zip(scores.iter().zip(&raws));
-        let parts = values.flat_map(|(Component { name, .. }, (score, value))| {
-            [(PartName::from(name.clone()), *score), (raw(name).into(), *value)]
+        let mut values = self.components.iter().zip(&molecule.values);
+        let is_rejected = values.any(|(component, value)| {
+            let fails = |value: &f64| component.transform.score(*value) < PASS;
+            component.role == Role::Filter && value.as_ref().is_some_and(fails)
         });
-        let parts = [("valid".into(), 1.0)].into_iter().chain(parts).collect();
-        Outcome::Scored(Scored::new(terms, parts))
+        if is_rejected {
+            molecule.end = Some(End::Rejected);
+        }
+    }
+
+    /// Returns the outcome of a valid molecule.
+    fn scored(&self, molecule: Partial) -> Outcome {
+        let gate = match molecule.end {
+            Some(End::Failed(reason)) => return Outcome::Failed { reason },
+            Some(End::Abstained) => return Outcome::Abstained,
+            Some(End::Rejected) => 0.0,
+            None => 1.0,
+        };
+        let components = self.components.iter().zip(&molecule.values);
+        let scores: Vec<Option<f64>> = components
+            .map(|(component, value)| value.map(|value| component.transform.score(value)))
+            .collect();
+        let weighted = self.weighted(|index| scores[index].unwrap_or(0.0));
+        let terms = self.aggregation.terms(&weighted, gate);
+        let mut parts: Vec<(PartName, f64)> = vec![("valid".into(), 1.0)];
+        for ((Component { name, .. }, score), value) in
+            self.components.iter().zip(&scores).zip(&molecule.values)
+        {
+            if let Some((score, value)) = score.zip(*value) {
+                parts.push((name.clone().into(), score));
+                parts.push((raw(name).into(), value));
+            }
+        }
+        let uncounted = gate == 0.0 && !molecule.is_counted;
+        Outcome::Scored(Scored { uncounted, ..Scored::new(terms, parts) })
     }
 
     /// Returns the weight and score of each component that is part of the mean.
@@ -206,8 +282,9 @@ impl ComponentsReward {
 }
 
 impl Component {
-    fn failed(&self, reason: &str) -> Outcome {
-        Outcome::Failed { reason: format!("component '{}': {reason}", self.name) }
+    /// Returns the reason for a failure with the name of the component.
+    fn failed(&self, reason: &str) -> String {
+        format!("component '{}': {reason}", self.name)
     }
 }
 

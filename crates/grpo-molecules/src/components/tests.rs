@@ -258,7 +258,7 @@ fn bad_settings_are_refused_with_one_sentence() {
         (json!({"property": "qed", "filter": true}), "all weights of reward.components are 0"),
         (json!({"property": "qed", "name": "QED"}), "invalid part name 'QED'"),
         (json!({"property": "qed", "name": "raw"}), "reserved"),
-        (json!({"property": "qed", "colour": 1}), "unknown field `colour`"),
+        (json!({"property": "qed", "colour": 1}), "unknown key `colour`"),
     ] {
         let build = |config: RewardConfig| config.build(&Device::flex()).map(drop);
         let fault = parse(section(json!([component]))).and_then(build).unwrap_err().to_string();

@@ -20,9 +20,14 @@ pub(crate) struct Measures<'a> {
     pub(crate) from_columns: bool,
 }
 
-/// Properties and scaffolds of the molecules in a file, by SMILES as written.
+/// Properties and scaffolds of the molecules in a file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Measured(pub(crate) BTreeMap<String, Asked>);
+pub(crate) struct Measured {
+    /// By SMILES as written.
+    pub(crate) written: BTreeMap<String, Asked>,
+    /// The first row of each molecule that is not written as its canonical SMILES, by the latter.
+    canonical: BTreeMap<String, String>,
+}
 
 impl Measured {
     /// Measures all molecules in a file. Invalid molecules and rows with missing cells are left
@@ -50,17 +55,31 @@ impl Measured {
                 true => measures.of_row(&record, path)?,
                 false => measures.of(&record.smiles).ok(),
             };
-            Ok(asked.map(|asked| (record.smiles, asked)))
+            let canonical = Molecule::parse(&record.smiles).map(Molecule::into_canonical).ok();
+            Ok(asked.map(|asked| (record.smiles, canonical, asked)))
         };
-        let found: Vec<Option<(String, Asked)>> =
+        let found: Vec<Option<(String, Option<String>, Asked)>> =
             records.into_par_iter().map(of).collect::<Result<_, DataError>>()?;
-        Ok(Self(found.into_iter().flatten().collect()))
+        let mut measured = Self::default();
+        for (smiles, canonical, asked) in found.into_iter().flatten() {
+            if let Some(canonical) = canonical.filter(|canonical| *canonical != smiles) {
+                measured.canonical.entry(canonical).or_insert_with(|| smiles.clone());
+            }
+            measured.written.insert(smiles, asked);
+        }
+        Ok(measured)
+    }
+
+    /// Returns what was measured of a molecule, by its SMILES as written or its canonical SMILES.
+    pub(crate) fn get(&self, smiles: &str) -> Option<&Asked> {
+        let of_canonical = || self.written.get(self.canonical.get(smiles)?);
+        self.written.get(smiles).or_else(of_canonical)
     }
 
     /// Returns all values of a property.
     pub(crate) fn values(&self, name: &str) -> Vec<f64> {
         let of = |asked: &Asked| Some(asked.properties.iter().find(|(n, _)| n == name)?.1);
-        self.0.values().filter_map(of).collect()
+        self.written.values().filter_map(of).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_chem::{InvalidSmiles, Molecule};
+use grpo_chem::InvalidSmiles;
 use grpo_data::{ConfigFault, short_number};
 use grpo_rewards::{Outcome, PartName, Reward, RewardInput, RewardSpec, Scored};
 use rayon::prelude::*;
@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::accuracy::{errors, scaffold_similarity};
 use super::{Asked, descriptor};
+use crate::identity::scored_molecule;
 
 /// The `[reward]` section with `type = "conditions"`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -87,7 +88,7 @@ pub(crate) struct ConditionsReward {
 impl ConditionsReward {
     fn score_one(&self, input: &RewardInput) -> Result<Scored, InvalidSmiles> {
         let asked = Asked::of_fields(&input.fields);
-        let molecule = Molecule::parse(&input.text)?;
+        let molecule = scored_molecule(&input.text)?;
         let mut parts: Vec<(PartName, f64)> = vec![("valid".into(), 1.0)];
         let mut scores = Vec::new();
         for (name, error) in errors(&asked, &molecule)? {

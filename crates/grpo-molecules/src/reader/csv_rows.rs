@@ -1,10 +1,11 @@
 //! Rows of a CSV file.
 
 use super::options::ReadOptions;
-use super::quotes::{QuoteFaults, Quotes};
-use super::record::{LONGEST, MoleculeRecord, filled};
+use super::record::{LONGEST, MoleculeRecord, filled, smiles_and_name};
 use crate::conditions::is_condition_column;
-use grpo_data::{Bytes, DataError, FileOrigin, Names, cell_separator, too_long};
+use grpo_data::{
+    Bytes, CsvQuoteFaults, CsvQuotes, DataError, FileOrigin, Names, cell_separator, too_long,
+};
 use std::io::{self, Read};
 
 /// Names of the SMILES column, in order of preference.
@@ -15,7 +16,7 @@ const BUFFER: usize = 1 << 16;
 
 pub(super) struct CsvRows {
     csv: csv::Reader<RowLimit>,
-    quote_faults: QuoteFaults,
+    quote_faults: CsvQuoteFaults,
     row: csv::ByteRecord,
     /// The character that separates cells.
     delimiter: u8,
@@ -37,7 +38,7 @@ impl CsvRows {
         origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
         let (delimiter, source) = cell_separator(source, LONGEST, origin)?;
-        let (source, quote_faults) = Quotes::new(source, delimiter);
+        let (source, quote_faults) = CsvQuotes::new(source, delimiter);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             .delimiter(delimiter)
@@ -126,10 +127,18 @@ impl CsvRows {
             Some(column) => cell(column).map(filled),
             None => Ok(None),
         };
+        let smiles = optional(self.smiles)?.unwrap_or_default();
+        if smiles.contains(['\n', '\r']) {
+            return Err(DataError::Invalid(format!(
+                "line {line} of `{}` has a SMILES with a line break; write one molecule per row, or close a quote",
+                origin.path.display()
+            )));
+        }
+        let (smiles, after) = smiles_and_name(&smiles);
         Ok(Some(MoleculeRecord {
             line,
-            smiles: optional(self.smiles)?.unwrap_or_default(),
-            name: optional(self.name)?,
+            smiles: smiles.to_owned(),
+            name: optional(self.name)?.or_else(|| filled(after)),
             split: optional(self.split)?,
             conditions: self
                 .conditions
@@ -170,7 +179,7 @@ fn refuse_duplicates(
 }
 
 /// Returns an error if a quote is invalid.
-fn refuse_quotes(faults: &QuoteFaults, origin: &FileOrigin) -> Result<(), DataError> {
+fn refuse_quotes(faults: &CsvQuoteFaults, origin: &FileOrigin) -> Result<(), DataError> {
     match faults.first() {
         None => Ok(()),
         Some((line, fault)) => {
@@ -206,7 +215,7 @@ fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataErr
 
 /// Limits the length of a row, e.g. after an unclosed quote.
 struct RowLimit {
-    source: Quotes<Bytes>,
+    source: CsvQuotes<Bytes>,
     /// Number of bytes read since the previous row.
     read: usize,
 }

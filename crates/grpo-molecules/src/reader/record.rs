@@ -11,9 +11,11 @@ pub(super) const LONGEST: usize = 1 << 20;
 pub struct MoleculeRecord {
     /// Line number, starting at 1. For a row with several lines, this is the first one.
     pub line: u64,
-    /// The SMILES without leading and trailing whitespace.
+    /// The SMILES without leading and trailing whitespace. A CXSMILES extension is kept, because
+    /// `CC |^1:1|` is another molecule than `CC`; [`Molecule::parse`](grpo_chem::Molecule::parse)
+    /// refuses it.
     pub smiles: String,
-    /// The text after the SMILES in a `.smi` file, or the value of the CSV column `name`.
+    /// The value of the CSV column `name`, or the text after the SMILES.
     pub name: Option<String>,
     /// The value of the CSV column `split` or `source`, e.g. `train`.
     pub split: Option<String>,
@@ -22,8 +24,50 @@ pub struct MoleculeRecord {
     pub conditions: BTreeMap<String, Option<String>>,
 }
 
+impl MoleculeRecord {
+    /// Returns whether the SMILES has a CXSMILES extension.
+    pub fn has_extension(&self) -> bool {
+        self.smiles.contains(char::is_whitespace)
+    }
+}
+
 /// Returns the trimmed text, or `None` if it is empty.
 pub(super) fn filled(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Splits a text at the first space or tab into the SMILES and the name. A CXSMILES extension, i.e.
+/// text between two `|` after the SMILES, belongs to the SMILES.
+pub(super) fn smiles_and_name(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let Some((smiles, rest)) = text.split_once([' ', '\t']) else { return (text, "") };
+    let Some(extension) = rest.trim_start().strip_prefix('|') else { return (smiles, rest) };
+    match extension.split_once('|') {
+        Some((_, name)) => (text[..text.len() - name.len()].trim_end(), name),
+        None => (text, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extension_belongs_to_the_smiles() {
+        for (line, expected) in [
+            ("CCO", ("CCO", "")),
+            (" CCO\tethanol 96 % ", ("CCO", "ethanol 96 %")),
+            ("CC |^1:1|", ("CC |^1:1|", "")),
+            ("[CH2]C |^1:0| ethyl", ("[CH2]C |^1:0|", "ethyl")),
+            ("CC\t|^1:1|\tethyl", ("CC\t|^1:1|", "ethyl")),
+            ("CC  \t |^1:1|  ethyl |x|", ("CC  \t |^1:1|", "ethyl |x|")),
+            ("CC ||", ("CC ||", "")),
+            ("CC |^1:1", ("CC |^1:1", "")),
+            ("CC a|b|", ("CC", "a|b|")),
+        ] {
+            let (smiles, name) = smiles_and_name(line);
+            assert_eq!((smiles, name.trim()), expected, "{line}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Lines of a `.smi` file.
 
-use super::record::{LONGEST, MoleculeRecord, filled};
+use super::record::{LONGEST, MoleculeRecord, filled, smiles_and_name};
 use grpo_data::{Bytes, DataError, FileOrigin, LineReader};
 
 pub(super) struct SmiRows(LineReader);
@@ -25,12 +25,6 @@ impl SmiRows {
             conditions: Default::default(),
         }))
     }
-}
-
-/// Splits a line at the first space or tab.
-fn smiles_and_name(line: &str) -> (&str, &str) {
-    let line = line.trim();
-    line.split_once([' ', '\t']).unwrap_or((line, ""))
 }
 
 /// Returns whether a line with this SMILES is a header, if it is the first line. `smiles` is not a

@@ -12,8 +12,9 @@ use grpo_data::statistics::{mean, sample_variance};
 use grpo_data::{Group, Prompt};
 use rayon::prelude::*;
 
-use crate::Vocabulary;
 use crate::conditions::{Accuracy, Asked, Conditions, SAME_SCAFFOLD, prompt};
+use crate::identity::identity;
+use crate::{KnownMolecules, Vocabulary};
 
 /// Default number of samples per condition.
 const NUMBER: u32 = 100;
@@ -46,13 +47,12 @@ struct SameScaffold {
 }
 
 impl SameScaffold {
-    fn of(rows: &[Row], known: Option<&BTreeSet<String>>) -> Self {
+    fn of(rows: &[Row], known: Option<&KnownMolecules>) -> Self {
         let is_same =
             |row: &&Row| row.accuracy.similarities.first().is_some_and(|s| *s >= SAME_SCAFFOLD);
-        let same: Vec<&str> = rows.iter().filter(is_same).map(|row| &*row.canonical).collect();
+        let same: Vec<&str> = rows.iter().filter(is_same).map(|row| &*row.identity).collect();
         let distinct: BTreeSet<&str> = same.iter().copied().collect();
-        let new =
-            |known: &BTreeSet<String>| distinct.iter().filter(|s| !known.contains(**s)).count();
+        let new = |known: &KnownMolecules| distinct.iter().filter(|s| !known.contains(**s)).count();
         Self { all: same.len(), distinct: distinct.len(), new: known.map(new) }
     }
 
@@ -70,6 +70,7 @@ struct Row {
     /// As sampled.
     molecule: String,
     canonical: String,
+    identity: String,
     /// QED, SA score, logP and TPSA.
     properties: [f64; 4],
     accuracy: Accuracy,
@@ -82,7 +83,9 @@ impl Row {
         accuracy.add(asked, &molecule).ok()?;
         let columns = [Descriptor::Qed, Descriptor::Sa, Descriptor::LogP, Descriptor::Tpsa];
         let properties = columns.map(|of| molecule.descriptor(of).unwrap_or(f64::NAN));
-        Some(Self { molecule: text, canonical: molecule.into_canonical(), properties, accuracy })
+        let identity = identity(&molecule).ok()?;
+        let canonical = molecule.into_canonical();
+        Some(Self { molecule: text, canonical, identity, properties, accuracy })
     }
 }
 
@@ -91,7 +94,7 @@ pub(super) fn sample(
     sampling: &Sampling<'_>,
     conditions: &Conditions,
     asked: Vec<Asked>,
-    known: Option<&BTreeSet<String>>,
+    known: Option<&KnownMolecules>,
     distinct: bool,
 ) -> anyhow::Result<Vec<Sampled>> {
     let &Sampling { arguments, loaded, .. } = sampling;
@@ -119,7 +122,7 @@ impl Sampled {
     fn new(
         asked: Asked,
         texts: Vec<String>,
-        known: Option<&BTreeSet<String>>,
+        known: Option<&KnownMolecules>,
         distinct: bool,
     ) -> Self {
         let rows: Vec<Option<Row>> =
@@ -129,13 +132,13 @@ impl Sampled {
         let mut accuracy = Accuracy::default();
         molecules.iter().for_each(|row| accuracy.extend(row.accuracy.clone()));
         let different: BTreeSet<String> =
-            molecules.iter().map(|row| row.canonical.clone()).collect();
-        let is_new = |canonical: &String| known.is_none_or(|known| !known.contains(canonical));
-        let new = different.iter().filter(|canonical| is_new(canonical)).count() as f64;
+            molecules.iter().map(|row| row.identity.clone()).collect();
+        let is_new = |identity: &String| known.is_none_or(|known| !known.contains(identity));
+        let new = different.iter().filter(|identity| is_new(identity)).count() as f64;
         let same_scaffold = SameScaffold::of(&molecules, known);
         if distinct {
             let mut seen = BTreeSet::new();
-            molecules.retain(|row| is_new(&row.canonical) && seen.insert(row.canonical.clone()));
+            molecules.retain(|row| is_new(&row.identity) && seen.insert(row.identity.clone()));
         }
         Self {
             asked,

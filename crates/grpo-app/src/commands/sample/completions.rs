@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, FileOrigin, Finish, Group, Message, Prompt, PromptReader, PromptRecord,
-    PromptSource,
+    ChatOptions, Codec, Completion, FileOrigin, Finish, Group, Message, Prompt, PromptReader,
+    PromptRecord, PromptSource,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::args::SampleArguments;
 use crate::eval::references;
 use crate::generate::{Generation, generate};
 use crate::models::Loaded;
-use crate::output::FileInPlace;
+use crate::output::{FileInPlace, say_aside};
 use crate::task::TaskPrompt;
 use crate::visible::data_output;
 use grpo_model::LanguageModel;
@@ -109,6 +109,7 @@ pub(super) fn run(
     let output = arguments.output.as_deref().map(create).transpose()?;
     let number = arguments.number.unwrap_or(1);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
+    note_ids_without_token(&groups, codec);
     let settings = Settings::of(arguments);
     match output {
         Some(mut file) => {
@@ -132,6 +133,20 @@ fn check_ending(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints how many sampled ids have no token. A model can have more ids than its tokenizer has tokens.
+fn note_ids_without_token(groups: &[Group], codec: &Codec) {
+    let Some(tokens) = codec.token_count() else { return };
+    let ids = || groups.iter().flat_map(Group::completions).flat_map(Completion::action_ids);
+    let without = ids().filter(|id| *id as usize >= tokens).count();
+    if without > 0 {
+        say_aside(format_args!(
+            "note: {without} of {} sampled ids have no token in {}, which has {tokens}; they decode to nothing",
+            ids().count(),
+            codec.file()
+        ));
+    }
+}
+
 /// A prompt as given, with its references.
 #[derive(Default)]
 struct Source {
@@ -141,21 +156,32 @@ struct Source {
     fields: Map<String, Value>,
 }
 
-/// Keys of the output that do not come from the prompt's record.
-const OWN_KEYS: [&str; 13] = [
+/// Keys of the output that do not come from the prompt's record, and those that an evaluation would take
+/// for the sampled completion, its prompt or its score.
+const OWN_KEYS: [&str; 23] = [
     "completion",
     "completion_ids",
+    "completions",
+    "filled",
     "finish",
     "logprobs",
     "prompt",
     "prompt_ids",
     "prompt_key",
+    "prompt_text",
     "reference",
     "references",
+    "reply",
+    "reward",
     "sample",
+    "score",
+    "Score",
     "settings",
+    "smiles",
+    "SMILES",
     "sum",
     "text",
+    "total_score",
 ];
 
 /// Returns the keys `reference` or `references` of a prompt's record, which are copied to the output.
