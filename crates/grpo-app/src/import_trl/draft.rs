@@ -197,6 +197,11 @@ impl<'a> Draft<'a> {
         self.report.to_do.push(sentence.into());
     }
 
+    /// Returns the text of one of our keys, if it is set.
+    pub(super) fn text_of(&self, here: &str) -> Option<&str> {
+        self.entries.iter().find(|entry| entry.key == here)?.value.as_str()
+    }
+
     /// Returns whether a TRL key is in the report.
     pub(super) fn is_mentioned(&self, key: &str) -> bool {
         self.mentioned.contains(key)

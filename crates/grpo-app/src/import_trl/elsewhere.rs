@@ -22,7 +22,7 @@ const MISSING: &[Missing] = &[
     missing(
         "mask_truncated_completions",
         &["false"],
-        "return None from the reward for completions with sampling.max_new_tokens ids (completion_ids): they then have no advantage",
+        "truncated completions are trained on. If the reward returns None for them (sampling.max_new_tokens ids in completion_ids), they have no advantage, but their tokens still count in the loss's denominator, where TRL leaves them out: with two thirds truncated, gradients are a third",
     ),
     missing(
         "reward_model_name_or_path",
@@ -95,6 +95,27 @@ const MISSING: &[Missing] = &[
     ),
 ];
 
+/// Arguments of open-r1's reward functions, which become constants of the reward file.
+const OF_REWARDS: &[&str] = &[
+    "code_eval_scoring_mode",
+    "code_eval_test_batch_size",
+    "code_language",
+    "code_provider",
+    "cosine_max_len",
+    "cosine_max_value_correct",
+    "cosine_max_value_wrong",
+    "cosine_min_value_correct",
+    "cosine_min_value_wrong",
+    "e2b_router_url",
+    "ioi_provider",
+    "max_completion_len",
+    "morph_router_url",
+    "parallel_code_exec_per_proc",
+    "repetition_max_penalty",
+    "repetition_n_grams",
+    "soft_punish_cache",
+];
+
 /// Keys that do not affect training, with the reasons.
 const HARMLESS: &[(&str, &[&str])] = &[
     (
@@ -161,7 +182,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
             "torch_compile_backend",
             "torch_compile_mode",
             "torch_empty_cache_steps",
-            "gradient_checkpointing_kwargs",
+            "activation_checkpointing_kwargs",
             "pad_to_multiple_of",
             "jit_mode_eval",
             "use_ipex",
@@ -183,6 +204,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
             "ddp_bucket_cap_mb",
             "ddp_broadcast_buffers",
             "ddp_backend",
+            "ddp_static_graph",
             "ddp_timeout",
             "fsdp",
             "fsdp_config",
@@ -208,6 +230,11 @@ const HARMLESS: &[(&str, &[&str])] = &[
             "run_name",
             "project",
             "trackio_space_id",
+            "trackio_bucket_id",
+            "trackio_static_space_id",
+            "wandb_entity",
+            "wandb_project",
+            "wandb_run_group",
             "logging_strategy",
             "logging_steps",
             "logging_first_step",
@@ -243,6 +270,9 @@ const HARMLESS: &[(&str, &[&str])] = &[
             "hub_strategy",
             "hub_always_push",
             "hub_revision",
+            "hub_model_revision",
+            "overwrite_hub_revision",
+            "push_to_hub_revision",
         ],
     ),
     (
@@ -257,6 +287,8 @@ const HARMLESS: &[(&str, &[&str])] = &[
             "dataloader_pin_memory",
             "dataloader_persistent_workers",
             "dataloader_prefetch_factor",
+            "dataloader_in_order",
+            "dataloader_multiprocessing_context",
         ],
     ),
     (
@@ -287,6 +319,10 @@ const HARMLESS: &[(&str, &[&str])] = &[
         "one seed determines all random numbers; runs are always reproducible bit for bit",
         &["data_seed", "full_determinism"],
     ),
+    (
+        "an option of open-r1's scripts; run the command with the saved model",
+        &["benchmarks", "callbacks"],
+    ),
     ("`grpo train` does not use dropout", &["disable_dropout"]),
     ("code from a model's repository is never run", &["trust_remote_code"]),
     (
@@ -305,6 +341,11 @@ pub(super) fn apply(draft: &mut Draft<'_>) {
             draft.without(&[*key], true, remedy);
         }
     }
+    draft.without(
+        OF_REWARDS,
+        true,
+        "an argument of a reward function of open-r1; write the value in the reward file",
+    );
     for (reason, keys) in HARMLESS {
         draft.without(keys, false, reason);
     }
@@ -313,5 +354,6 @@ pub(super) fn apply(draft: &mut Draft<'_>) {
 /// Returns whether the key is in one of the tables.
 pub(super) fn is_known(key: &str) -> bool {
     MISSING.iter().any(|missing| missing.key == key)
+        || OF_REWARDS.contains(&key)
         || HARMLESS.iter().any(|(_, keys)| keys.contains(&key))
 }

@@ -1,15 +1,18 @@
 //! Converts a configuration from TRL's GRPO trainer to one for `grpo train`.
 //!
 //! Each TRL key is handled in one place: by a [rule](rules) if it maps directly to one of our keys,
-//! in [`steps`], [`loss`] or [`places`] if it needs conversion, or in [`elsewhere`] if it has no
+//! in [`steps`], [`loss`], [`places`], [`data`] or
+//! [`reward`] if it needs conversion, or in [`elsewhere`] if it has no
 //! counterpart. Keys left at TRL's default are written if ours differs, so that the run stays the
 //! same.
 
+mod data;
 mod defaults;
 mod draft;
 mod elsewhere;
 mod loss;
 mod places;
+mod reward;
 mod rules;
 mod source;
 mod steps;
@@ -19,7 +22,7 @@ mod tests;
 mod writer;
 mod yaml;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::draft::{Draft, Report};
 use self::source::Given;
@@ -32,6 +35,8 @@ use crate::train_file::TrainFile;
 pub(crate) struct Imported {
     /// Text of the configuration.
     pub(crate) toml: String,
+    /// The chat template of the file, and where to write it.
+    pub(crate) template: Option<(PathBuf, String)>,
     report: Report,
 }
 
@@ -40,9 +45,12 @@ pub(crate) struct Imported {
 const BY_CODE: &[&str] = &[
     "adam_beta1",
     "adam_beta2",
+    "chat_template",
     "chat_template_kwargs",
     "dataset_config",
+    "dataset_mixture",
     "dataset_name",
+    "dataset_prompt_column",
     "dataset_test_split",
     "dataset_train_split",
     "datasets",
@@ -91,6 +99,7 @@ const BY_CODE: &[&str] = &[
     "scale_rewards",
     "steps_per_generation",
     "sync_ref_model",
+    "system_prompt",
     "use_adaptive_entropy",
     "use_peft",
     "use_rslora",
@@ -103,7 +112,7 @@ const BY_CODE: &[&str] = &[
 ];
 
 /// Note on keys that are not in any table.
-const UNKNOWN: &str = "unknown to TRL up to 1.10; check the spelling";
+const UNKNOWN: &str = "unknown to TRL up to 1.16 and to open-r1; check the spelling";
 
 /// Imports the file `path`. `output` is the file that the configuration will be written to.
 ///
@@ -118,6 +127,15 @@ pub(crate) fn import(
     let given = Given::read(path)?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let mut draft = drafted(&given, &stem, setting)?;
+    let template = given.text("chat_template")?;
+    let template = template.map(|text| (output.with_extension("chat_template.jinja"), text));
+    if let Some((path, _)) = &template {
+        let model = draft.text_of("model").unwrap_or_default();
+        draft.remind(format!(
+            "Give the model the chat template of the file: cp {} {model}/chat_template.jinja",
+            path.display()
+        ));
+    }
     let toml = writer::toml_of(&draft, &path.display().to_string());
     let checked = config::of_text(output, toml.clone())
         .and_then(|layers| TrainFile::parse(layers, tasks))
@@ -126,7 +144,7 @@ pub(crate) fn import(
     if let Err(error) = checked {
         draft.remind(format!("Change a value: {error:#}"));
     }
-    Ok(Imported { toml, report: draft.report })
+    Ok(Imported { toml, template, report: draft.report })
 }
 
 /// Converts all keys.

@@ -1,26 +1,17 @@
-//! Model, adapter, data, reward and run folder, i.e. everything that is a hub name or a path.
+//! Model, adapter and run folder, i.e. what is a hub name or a path.
 
 use std::path::Path;
 
-use serde_json::Value as Json;
 use toml::Value;
 
 use super::draft::Draft;
-
-/// Reward functions that TRL provides.
-const OF_TRL: [&str; 4] = [
-    "accuracy_reward",
-    "reasoning_accuracy_reward",
-    "think_format_reward",
-    "get_soft_overlong_punishment",
-];
 
 pub(super) fn apply(draft: &mut Draft<'_>, stem: &str) -> anyhow::Result<()> {
     run(draft, stem)?;
     model(draft)?;
     adapter(draft)?;
-    data(draft)?;
-    reward(draft)
+    super::data::apply(draft)?;
+    super::reward::apply(draft)
 }
 
 fn run(draft: &mut Draft<'_>, stem: &str) -> anyhow::Result<()> {
@@ -63,7 +54,7 @@ fn is_on_hub(name: &str) -> bool {
 }
 
 /// Returns the part of a name after the last slash.
-fn last(name: &str) -> &str {
+pub(super) fn last(name: &str) -> &str {
     let name = name.trim_end_matches('/');
     name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
@@ -126,123 +117,5 @@ fn targets(draft: &mut Draft<'_>) -> anyhow::Result<()> {
             draft.set(&[key], "lora.targets", Value::Array(names), note);
         }
     }
-    Ok(())
-}
-
-/// Sets the prompt files.
-fn data(draft: &mut Draft<'_>) -> anyhow::Result<()> {
-    let given = draft.given;
-    thinking(draft)?;
-    let evaluates = given.choice("eval_strategy", &["no", "steps", "epoch"])? != "no";
-    let Some(name) = given.text("dataset_name")? else {
-        draft.without(
-            &["datasets"],
-            true,
-            "data set mixtures are not supported; save the mixture as one prompt file and set data.file",
-        );
-        draft.placeholder("data.file", "data/prompts.jsonl", "fill in");
-        draft.remind("Set data.file to a file with one prompt per record (JSON lines or Parquet).");
-        if evaluates {
-            draft.placeholder("eval.file", "data/prompts-test.jsonl", "fill in");
-        }
-        return Ok(());
-    };
-    let lower = name.to_ascii_lowercase();
-    if [".jsonl", ".jsonl.gz", ".parquet"].iter().any(|ending| lower.ends_with(ending)) {
-        draft.set(&["dataset_name"], "data.file", name, "");
-        return Ok(());
-    }
-    let config = given.text("dataset_config")?;
-    let of_config = config.map(|config| format!(", name={config:?}")).unwrap_or_default();
-    let mut save = |split: &str, file: &str| {
-        draft.remind(format!(
-            "Save the prompts, in Python: datasets.load_dataset({name:?}{of_config}, split={split:?}).to_json({file:?})"
-        ));
-    };
-    let (train, test) =
-        (format!("data/{}.jsonl", last(&name)), format!("data/{}-test.jsonl", last(&name)));
-    save(given.text("dataset_train_split")?.as_deref().unwrap_or("train"), &train);
-    if evaluates {
-        save(given.text("dataset_test_split")?.as_deref().unwrap_or("test"), &test);
-    }
-    let keys = ["dataset_name", "dataset_config", "dataset_train_split"];
-    draft.set(&keys, "data.file", train, "grpo downloads nothing");
-    if evaluates {
-        draft.set(&["dataset_test_split"], "eval.file", test, "evaluation prompts");
-    }
-    Ok(())
-}
-
-/// Sets the thinking mode of the chat template.
-fn thinking(draft: &mut Draft<'_>) -> anyhow::Result<()> {
-    let key = "chat_template_kwargs";
-    let Some(arguments) = draft.given.get(key) else { return Ok(()) };
-    let thinking = arguments.get("enable_thinking").and_then(Json::as_bool);
-    let has_others = arguments
-        .as_object()
-        .is_none_or(|arguments| arguments.len() > usize::from(thinking.is_some()));
-    if has_others {
-        let remedy = "only `enable_thinking` is passed to the chat template (data.thinking)";
-        draft.without(&[key], true, remedy);
-    }
-    if let Some(thinking) = thinking {
-        draft.set(&[key], "data.thinking", thinking, "");
-    }
-    Ok(())
-}
-
-/// Sets the reward: the functions of a Python file.
-fn reward(draft: &mut Draft<'_>) -> anyhow::Result<()> {
-    let given = draft.given;
-    let functions = given.texts("reward_funcs")?.unwrap_or_default();
-    let weights = given.numbers("reward_weights")?;
-    if let Some(weights) = weights.as_ref().filter(|weights| weights.len() != functions.len())
-        && !functions.is_empty()
-        && !given.has("reward_model_name_or_path")
-    {
-        return Err(given.fault(&format!(
-            "reward_weights has {} numbers, but reward_funcs has {} names; expected one weight per function",
-            weights.len(),
-            functions.len()
-        )));
-    }
-    draft.placeholder("reward.type", "python", "functions of a Python file");
-    if functions.is_empty() {
-        draft.placeholder("reward.file", "rewards.py", "fill in");
-        draft.remind("Write the reward function `reward` in rewards.py, or set another [reward].");
-        return Ok(());
-    }
-    let names: Vec<&str> = functions
-        .iter()
-        .map(|name| name.rsplit_once('.').map_or(&**name, |(_, name)| name))
-        .collect();
-    let modules: Vec<Option<&str>> =
-        functions.iter().map(|name| name.rsplit_once('.').map(|(module, _)| module)).collect();
-    let file = match modules.first() {
-        Some(Some(module)) if modules.iter().all(|other| *other == Some(*module)) => {
-            format!("{}.py", module.replace('.', "/"))
-        }
-        _ => "rewards.py".to_owned(),
-    };
-    let key = "reward_funcs";
-    draft.set(&[key], "reward.file", file.clone(), "TRL's signature; completions are strings");
-    if names != ["reward"] {
-        let names = names.iter().map(|name| Value::from(*name)).collect();
-        draft.set(&[key], "reward.function", Value::Array(names), "");
-    }
-    if let Some(weights) = weights.filter(|weights| weights.len() == functions.len()) {
-        let weights = weights.into_iter().map(Value::Float).collect();
-        draft.set(&["reward_weights"], "reward.weights", Value::Array(weights), "");
-    }
-    draft.remind(match functions.iter().any(|name| OF_TRL.contains(&&**name)) {
-        true => format!(
-            "Write {file} with {}. Functions of trl.rewards expect messages: pass [[{{\"role\": \"assistant\", \"content\": text}}] for text in completions].",
-            functions.join(", ")
-        ),
-        false => format!(
-            "Check that {file} has {}, and that it takes completions as strings, even for chat prompts.",
-            names.join(", ")
-        ),
-    });
     Ok(())
 }

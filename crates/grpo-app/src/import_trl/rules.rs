@@ -42,7 +42,7 @@ const RULES: &[Rule] = &[
     rule("seed", "seed", Kind::Integer, Theirs::Integer(42)),
     rule("num_generations", "train.group_size", Kind::Integer, Theirs::Integer(8)),
     rule(
-        "gradient_checkpointing",
+        "activation_checkpointing",
         "train.activation_checkpointing",
         Kind::Boolean,
         Theirs::Boolean(true),
@@ -64,12 +64,7 @@ const RULES: &[Rule] = &[
         Theirs::First,
     ),
     rule("beta", "loss.kl_coef", Kind::Number, Theirs::Number(0.0)),
-    rule(
-        "use_bias_correction_kl",
-        "loss.kl_bias_correction",
-        Kind::Boolean,
-        Theirs::Boolean(false),
-    ),
+    rule("use_bias_correction_kl", "loss.kl_bias_correction", Kind::Boolean, Theirs::Boolean(true)),
     rule("off_policy_mask_threshold", "loss.off_policy_threshold", Kind::Number, Theirs::Unset),
     Rule {
         off: &[1.0],

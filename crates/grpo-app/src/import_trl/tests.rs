@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::source::Given;
 use super::steps::Setting;
 use super::yaml::parse_yaml;
-use super::{drafted, elsewhere, import, rules, writer};
+use super::{drafted, elsewhere, import, rules, source, writer};
 use crate::config;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -123,7 +123,7 @@ fn a_plain_file_keeps_the_defaults_of_trl() {
             ("loss.preset", "\"dapo\""),
             ("loss.surrogate.epsilon_low", "0.2"),
             ("loss.surrogate.epsilon_high", "0.2"),
-            ("loss.kl_bias_correction", "false"),
+            ("loss.kl_bias_correction", "true"),
             ("advantage.scale", "\"group\""),
             ("optimizer.learning_rate", "1e-6"),
             ("optimizer.betas", "[0.9, 0.999]"),
@@ -227,19 +227,92 @@ fn the_defaults_are_those_of_the_program() {
     assert!(DEFAULTS.iter().all(|(key, _)| default_of(key).is_some()));
 }
 
-/// Fields of GRPOConfig, ModelConfig and the script arguments of TRL 1.10.
+/// Fields of GRPOConfig, ModelConfig and the script arguments of TRL 1.16.
 const FIELDS: &str = include_str!("fields.txt");
 
 #[test]
 fn every_field_of_trl_has_one_place() {
     let mut count = 0;
     for field in FIELDS.split_whitespace() {
-        let places = [super::BY_CODE.contains(&field), rules::is_known(field)];
+        let places =
+            [super::BY_CODE.contains(&field), rules::is_known(field), source::is_renamed(field)];
         let places = places.into_iter().filter(|is_there| *is_there).count();
         assert_eq!(places + usize::from(elsewhere::is_known(field)), 1, "{field}");
         count += 1;
     }
     assert!(count > 200, "{count}");
+}
+
+#[test]
+fn open_r1_describes_the_messages() {
+    for (yaml, expected) in [
+        (
+            "dataset_name: open-r1/Math\ndataset_prompt_column: problem\nsystem_prompt: \"Think: <think>\\n'é\\\"\"\n",
+            r#"rows = datasets.load_dataset("open-r1/Math", split="train"); rows.map(lambda row: {"prompt": [{"role": "system", "content": "Think: <think>\n'é\""}, {"role": "user", "content": row["problem"]}]}, remove_columns=[name for name in ("messages", "prompt_ids", "text") if name in rows.column_names]).to_json("data/Math.jsonl")"#,
+        ),
+        (
+            "dataset_name: a/b\ndataset_config: all\ndataset_train_split: s\nsystem_prompt: S\n",
+            r#"rows = datasets.load_dataset("a/b", name="all", split="s"); rows.map(lambda row: {"prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": row["prompt"]}]}, "#,
+        ),
+        (
+            "dataset_name: my/rows.parquet\ndataset_prompt_column: q\n",
+            r#"rows = datasets.load_dataset("parquet", data_files="my/rows.parquet", split="train"); rows.map(lambda row: {"prompt": [{"role": "user", "content": row["q"]}]}, "#,
+        ),
+    ] {
+        let given = given(yaml);
+        let draft = draft(&given);
+        let save =
+            draft.report.to_do.iter().find(|one| one.starts_with("Save the prompts")).unwrap();
+        assert!(save.contains(expected), "{save}");
+        let unknown =
+            draft.report.without_counterpart.iter().any(|one| one.remedy == super::UNKNOWN);
+        assert!(!unknown && draft.report.without_counterpart.is_empty(), "{yaml}");
+        read(&draft);
+    }
+    let given = given("dataset_name: my/rows.jsonl\n");
+    assert_values(&read(&draft(&given)), &[("data.file", "\"my/rows.jsonl\"")]);
+}
+
+#[test]
+fn functions_of_several_modules_are_imported_into_one_file() {
+    let own = "functions written for TRL run unchanged.";
+    for (names, file, functions, expected) in [
+        ("[rewards.accuracy]", "rewards.py", "[\"accuracy\"]", format!("Check that rewards.py has accuracy; {own}")),
+        ("[a.b.x, a.b.y]", "a/b.py", "[\"x\", \"y\"]", format!("Check that a/b.py has x, y; {own}")),
+        ("[mine]", "rewards.py", "[\"mine\"]", format!("Write rewards.py with mine; {own}")),
+        (
+            "[accuracy_reward, my_rewards.short]",
+            "rewards.py",
+            "[\"accuracy_reward\", \"short\"]",
+            "Write rewards.py, one line each: from trl.rewards import accuracy_reward; from my_rewards import short".into(),
+        ),
+        (
+            "[a.f, b.c.f, code]",
+            "rewards.py",
+            "[\"a_f\", \"b_c_f\", \"code\"]",
+            "Write rewards.py with code, and one line each: from a import f as a_f; from b.c import f as b_c_f".into(),
+        ),
+        (
+            "[accuracy, tag_count]",
+            "rewards.py",
+            "[\"accuracy\", \"tag_count\"]",
+            "Write rewards.py, one line each: from open_r1.rewards import accuracy_reward as accuracy; from open_r1.rewards import tag_count_reward as tag_count".into(),
+        ),
+    ] {
+        let given = given(&format!("reward_funcs: {names}\n"));
+        let draft = draft(&given);
+        let file = format!("\"{file}\"");
+        assert_values(&read(&draft), &[("reward.file", &file), ("reward.function", functions)]);
+        assert!(draft.report.to_do.contains(&expected), "{:?}", draft.report.to_do);
+    }
+}
+
+#[test]
+fn both_names_of_a_key_may_have_one_value() {
+    let values = json!({"gradient_checkpointing": false, "activation_checkpointing": false});
+    let given = Given::new("a.json", values).unwrap();
+    let expected = [("train.activation_checkpointing", "false")];
+    assert_values(&read(&draft(&given)), &expected);
 }
 
 #[test]
