@@ -102,6 +102,8 @@ pub(crate) fn call(value: &Value, name: &'static str, arguments: Arguments) -> R
             let result = strings::call(text, name, arguments)?;
             Ok(match (value, result) {
                 (Value::Markup(_), Value::Str(text)) => Value::Markup(text),
+                (Value::Markup(_), Value::List(parts)) => marked(&parts).into(),
+                (Value::Markup(_), Value::Tuple(parts)) => Value::tuple(marked(&parts)),
                 (_, result) => result,
             })
         }
@@ -124,6 +126,12 @@ pub(crate) fn call(value: &Value, name: &'static str, arguments: Arguments) -> R
         }
         _ => number(value, name, arguments),
     }
+}
+
+/// Marks the parts of a split text as escaped.
+fn marked(parts: &[Value]) -> Vec<Value> {
+    let mark = |part: &Value| part.text().map_or(Value::None, |text| Value::Markup(text.clone()));
+    parts.iter().map(mark).collect()
 }
 
 fn list(items: &[Value], name: &str, arguments: Arguments) -> Result<Value> {

@@ -186,8 +186,14 @@ fn floats(operator: Operator, a: f64, b: f64) -> Result<f64> {
         Operator::Mul => a * b,
         Operator::Div => a / b,
         Operator::Mod => modulo(),
+        // As CPython computes it, with its rounding.
         Operator::FloorDiv => {
-            let quotient = (a - modulo()) / b;
+            let rest = a % b;
+            let borrow = rest != 0.0 && (b < 0.0) != (rest < 0.0);
+            let quotient = (a - rest) / b - f64::from(u8::from(borrow));
+            if quotient == 0.0 {
+                return Ok(0.0_f64.copysign(a / b));
+            }
             let floor = quotient.floor();
             if quotient - floor > 0.5 { floor + 1.0 } else { floor }
         }

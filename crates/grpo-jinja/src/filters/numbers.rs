@@ -206,7 +206,7 @@ fn file_size(bytes: f64, binary: bool) -> String {
         return "1 Byte".to_owned();
     }
     if bytes < base {
-        return format!("{} Bytes", bytes.trunc());
+        return format!("{} Bytes", bytes as i128);
     }
     let prefixes = ["k", "M", "G", "T", "P", "E", "Z", "Y"];
     let mut unit = base;

@@ -49,8 +49,7 @@ impl Value {
         }
         let items = match self {
             Self::Undefined(_) => vec![],
-            Self::Str(text) => characters(text).map(Self::Str).collect(),
-            Self::Markup(text) => characters(text).map(Self::Markup).collect(),
+            Self::Str(text) | Self::Markup(text) => characters(text).map(Self::Str).collect(),
             Self::List(items) | Self::Tuple(items) | Self::Group(items) => items.to_vec(),
             Self::Dict(dict) => keys(dict),
             Self::Range(range) => {
