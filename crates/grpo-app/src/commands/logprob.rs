@@ -17,28 +17,25 @@ use crate::output::{FileInPlace, is_same_place, refuse_existing, refuse_same};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
-/// Keys of sampled and recorded completions that are not copied to the output: they describe how the
-/// completion was sampled, or repeat what is in the output.
-const DROPPED: [&str; 20] = [
+/// Keys of sampled completions that are not copied to the output: they describe how the completion was
+/// sampled, or repeat what is in the output.
+const OF_SAMPLES: [&str; 7] =
+    ["completion_ids", "entropies", "finish", "logprobs", "prompt_ids", "settings", "sum"];
+
+/// Further columns of recorded completions that are not copied.
+const OF_RECORDS: [&str; 13] = [
     "actions",
     "advantage",
     "bonus",
-    "completion_ids",
-    "entropies",
     "fates",
-    "finish",
     "gradients",
     "info",
-    "logprobs",
     "outcome",
     "policy_version",
-    "prompt_ids",
+    "prompt",
     "reason",
     "ref_logprobs",
     "sampling_logprobs",
-    "settings",
-    "step",
-    "sum",
     "surrogate_gradients",
 ];
 
@@ -206,13 +203,14 @@ fn line(row: Row, scores: CompletionScores) -> Line {
     let of_record = fields.contains_key("sampling_logprobs");
     let (prompt_key, key) =
         if of_record { ("prompt_text", "text") } else { ("prompt", "completion") };
-    let prompt = fields.remove(prompt_key).unwrap_or_else(|| json!(prompt));
+    let written = fields.remove(prompt_key).filter(|prompt| !prompt.is_null());
+    let prompt = written.unwrap_or_else(|| json!(prompt));
     let completion = fields.remove(key).unwrap_or_else(|| json!(completion));
     let was_text = !completion.is_array() || completion[0].is_object();
-    if of_record {
-        fields.remove("prompt");
-    }
-    fields.retain(|key, _| !DROPPED.contains(&key.as_str()));
+    fields.retain(|key, _| {
+        let key = key.as_str();
+        !(OF_SAMPLES.contains(&key) || of_record && OF_RECORDS.contains(&key))
+    });
     Line {
         prompt,
         completion,

@@ -11,7 +11,7 @@ use crate::texts::{VOCABULARY, config, distance, entries, logprobs};
 const RECORDS: &str = "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4, 5, 6, 7]}\n{\"prompt_ids\": [9], \"completion_ids\": [8]}\n";
 
 /// A model with a trained adapter.
-fn with_adapter(place: &Place, family: &str) {
+pub(crate) fn with_adapter(place: &Place, family: &str) {
     place.model_of_ids("m", family, 12);
     let line = "{\"prompt_ids\": [1, 2], \"completion_ids\": [3, 4, 5]}\n{\"prompt_ids\": [7], \"completion_ids\": [8]}\n";
     place.write("learn.jsonl", line.repeat(4));
