@@ -102,10 +102,10 @@ pub fn short_text(text: &str) -> String {
     format!("{}{dots}", cut.escape_debug())
 }
 
-/// Formats a number, using scientific notation for very large ones.
+/// Formats a number, using scientific notation for very large and very small ones.
 pub fn short_number<T: Copy + Into<f64> + fmt::Display + fmt::LowerExp>(value: T) -> String {
     let size = value.into().abs();
-    match size.is_finite() && size >= 1e15 {
+    match size.is_finite() && (size >= 1e15 || size > 0.0 && size < 1e-9) {
         true => format!("{value:e}"),
         false => value.to_string(),
     }
@@ -120,6 +120,8 @@ mod tests {
             (-2.5e20, "-2.5e20"),
             (1e9, "1000000000"),
             (1e-8, "0.00000001"),
+            (-1e-320, "-1e-320"),
+            (0.0, "0"),
             (f64::INFINITY, "inf"),
         ] {
             assert_eq!(short_number(value), expected);

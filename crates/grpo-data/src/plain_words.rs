@@ -29,9 +29,44 @@ const NUMBERS: [(&str, &str); 7] = [
     ("stream did not contain valid UTF-8", "it is not UTF-8 text"),
 ];
 
-/// Replaces the messages of number parsers anywhere in `text`.
+/// Replaces the messages of number parsers anywhere in `text`, and shortens numbers with hundreds of
+/// digits, such as 1e308 or 1e-320.
 pub fn plain_numbers(text: &str) -> String {
-    NUMBERS.iter().fold(text.to_owned(), |text, (found, words)| text.replace(found, words))
+    let text =
+        NUMBERS.iter().fold(text.to_owned(), |text, (found, words)| text.replace(found, words));
+    let text = plain_range(&text).unwrap_or(text);
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find(is_digit) {
+        let (before, number) = rest.split_at(start);
+        let (number, after) =
+            number.split_at(number.find(|c| !is_digit(c)).unwrap_or(number.len()));
+        shown.push_str(before);
+        match number.parse::<f64>().ok().filter(|_| number.len() > LONGEST_NUMBER) {
+            Some(value) if value.is_finite() => shown.push_str(&format!("{value:e}")),
+            Some(_) => shown.push_str(&format!("{}…", &number[..LONGEST_NUMBER])),
+            None => shown.push_str(number),
+        }
+        rest = after;
+    }
+    shown + rest
+}
+
+/// Longest number that is printed with all its digits.
+const LONGEST_NUMBER: usize = 30;
+
+/// Replaces a range of Rust, as in `7 is not in 0..=3`.
+fn plain_range(text: &str) -> Option<String> {
+    let (before, range) = text.split_once(" is not in ")?;
+    let (range, rest) = range.split_at(range.find(char::is_whitespace).unwrap_or(range.len()));
+    let (low, high) = range.split_once("..=")?;
+    let expected = match high {
+        // The limit of the type.
+        "4294967295" | "18446744073709551615" => format!("{low} or more"),
+        high => format!("{low} to {high}"),
+    };
+    Some(format!("{before} is out of range; expected {expected}{rest}"))
 }
 
 /// Replaces words of Rust and its libraries in the message of a parser. `map` is the format's word
@@ -149,6 +184,22 @@ fn article(noun: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_of_number_parsers_have_no_words_of_rust() {
+        for (message, expected) in [
+            ("'x': invalid digit found in string\n\nMore", "'x': it is not a whole number\n\nMore"),
+            ("'-1': -1 is not in 1..=65535\n", "'-1': -1 is out of range; expected 1 to 65535\n"),
+            ("-1 is not in 0..=4294967295", "-1 is out of range; expected 0 or more"),
+            ("a is not in b", "a is not in b"),
+            (&format!("x = {} is", 1e308), "x = 1e308 is"),
+            (&format!("x = -{} is", 1e-320), "x = -1e-320 is"),
+            (&"9".repeat(400), "999999999999999999999999999999…"),
+            ("1.5 and 12345678901234567890 é.", "1.5 and 12345678901234567890 é."),
+        ] {
+            assert_eq!(plain_numbers(message), expected);
+        }
+    }
 
     #[test]
     fn messages_have_no_words_of_rust() {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use grpo_data::without_passwords;
+use grpo_data::{short_number, without_passwords};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EndpointError;
@@ -83,7 +83,7 @@ impl EndpointConfig {
                 return Ok(());
             }
             let expected = format!("seconds between {low} and {LONGEST}");
-            Err(EndpointError::Setting { key, found: value.to_string(), expected })
+            Err(EndpointError::Setting { key, found: short_number(value), expected })
         };
         range("time_limit", self.time_limit, 0.001)?;
         range("pause", self.pause, 0.0)?;
