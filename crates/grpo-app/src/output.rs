@@ -63,7 +63,7 @@ pub fn is_quiet() -> bool {
 /// behind `| head`, is ignored, and `check_written` reports all other errors at the end.
 pub fn say(line: fmt::Arguments<'_>) {
     if !is_quiet() {
-        say_data(line);
+        say_data(format_args!("{}", without_passwords(&line.to_string())));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The character vocabulary shared by infillers and judges.
 
-use grpo_data::{CodecKind, DataError, Shortened, TextCodec, read_text};
+use grpo_data::{CodecKind, DataError, Shortened, TextCodec, json_reason, read_text};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,8 @@ impl Characters {
                 "`{place}` is not a character vocabulary: {error}; copy `characters.json` from the original model again"
             ))
         };
-        let file: CharactersFile = serde_json::from_str(text).map_err(|error| malformed(&error))?;
+        let file: CharactersFile = serde_json::from_str(text)
+            .map_err(|error| malformed(&json_reason(&error)))?;
         let wrong = |character| {
             DataError::Invalid(format!(
                 "`characters` in `{place}` must contain each character once and must not contain {BLANK:?}, the blank mark; remove one {character:?}"

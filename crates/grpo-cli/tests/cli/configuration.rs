@@ -98,21 +98,21 @@ fn reports_a_wrong_type_with_its_line() {
         "steps = 3",
         "steps = \"three\"",
         str![[
-            r#"train.toml:6: train.steps: invalid type: string "three", expected a whole number, 0 or more"#
+            r#"train.toml:6: train.steps: found "three"; expected a whole number, 0 or more"#
         ]],
     );
     check_text(
         "steps = 3",
         "steps = -3",
         str![
-            "train.toml:6: train.steps: invalid value: integer `-3`, expected a whole number, 0 or more"
+            "train.toml:6: train.steps: found -3; expected a whole number, 0 or more"
         ],
     );
     check_text(
         "learning_rate = 1e-2",
         "learning_rate = true",
         str![
-            "train.toml:23: optimizer.learning_rate: invalid type: boolean `true`, expected a number"
+            "train.toml:23: optimizer.learning_rate: found true; expected a number"
         ],
     );
     check_text(
@@ -192,7 +192,7 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     check_set(
         "sampling.temperature=0",
         str![
-            "--set sampling.temperature=0: sampling: temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
+            "--set sampling.temperature=0: sampling: temperature = 0 is out of range; use top_k = 1 (--top-k 1) for the most likely token at each step"
         ],
     );
     check_set(
@@ -308,7 +308,7 @@ fn set_names_itself_where_it_is_wrong() {
     check_set(
         "train.steps=many",
         str![[
-            r#"--set train.steps=many: train.steps: invalid type: string "many", expected a whole number, 0 or more"#
+            r#"--set train.steps=many: train.steps: found "many"; expected a whole number, 0 or more"#
         ]],
     );
     check_set(
@@ -401,7 +401,7 @@ fn a_list_is_not_a_section() {
         for list in ["[5]", "[]", "[2, 4]"] {
             check_set(
                 &format!("{section}={list}"),
-                format!("--set {section}={list}: {section}: invalid type: list, expected a table"),
+                format!("--set {section}={list}: {section}: found a list; expected a table"),
             );
         }
     }

@@ -216,7 +216,7 @@ fn what_no_model_can_be_trained_of() {
     check(
         "objective.type=stars",
         str![
-            "--set objective.type=stars: objective.type: unknown variant `stars`, expected one of `log`, `rank`, `pairwise`"
+            "--set objective.type=stars: objective.type: unknown value `stars`, expected one of `log`, `rank`, `pairwise`"
         ],
     );
     check(

@@ -53,7 +53,7 @@ fn reports_an_invalid_guard_with_its_line() {
     refused(
         "[[guards]]\nwatch = \"kl\"\nabove = 1.0\naction = \"halt\"\n",
         str![
-            "train.toml:34: guards[0].action: unknown variant `halt`, expected one of `warn`, `stop`, `roll_back`"
+            "train.toml:34: guards[0].action: unknown value `halt`, expected one of `warn`, `stop`, `roll_back`"
         ],
     );
 }

@@ -89,7 +89,7 @@ fn what_is_no_reward_of_replies() {
         "reward.type: unknown reward type `heuristics`; expected one of ",
     );
     check("reward.embedder.width=0", "embedder.width = 0 is out of range; expected 1 to 1048576");
-    check("reward.embedder.type=minilm", "reward.embedder.type: unknown variant `minilm`");
+    check("reward.embedder.type=minilm", "reward.embedder.type: unknown value `minilm`");
     let set = "reward.embedder={ type = \"sentence_transformers\", folder = \"absent\" }";
     refused(
         &["--set", set],

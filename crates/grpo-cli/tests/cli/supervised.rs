@@ -236,7 +236,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "base_precision=int8",
         str![
-            "--set base_precision=int8: base_precision: unknown variant `int8`, expected one of `f32`, `bf16`, `q8`, `q4`"
+            "--set base_precision=int8: base_precision: unknown value `int8`, expected one of `f32`, `bf16`, `q8`, `q4`"
         ],
     );
     check_set(

@@ -22,6 +22,7 @@ use crate::sections::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
 use arguments::Order;
 use grpo_app::device;
+use grpo_app::output::note_closed;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{Visible, data_output};
 use models::{critic, judge};
@@ -205,6 +206,7 @@ fn write(
     groups: &[Vec<Completion>],
     characters: &Characters,
 ) -> io::Result<()> {
+    note_closed();
     let mut output = BufWriter::new(io::stdout().lock());
     let marked = io::stdout().is_terminal();
     for (index, (text, completions)) in texts.iter().zip(groups).enumerate() {

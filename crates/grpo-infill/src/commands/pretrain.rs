@@ -85,7 +85,7 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
     if arguments.check {
         let start = file.start.iter().map(|path| ("model", path));
         let inputs = start.chain([("data", &file.data.file)]);
-        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs);
+        say_checked(arguments.configuration()?, &file.run, arguments.force, inputs)?;
         return Ok(());
     }
     let device = device::device()?.autodiff();
