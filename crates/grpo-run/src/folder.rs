@@ -1,6 +1,5 @@
 //! The run folder and the paths of its files.
 
-use crate::going_back::ROLLED_BACK;
 use crate::json_lines::records;
 use crate::manifest::sha256;
 use crate::{ChainWriter, Event, EventKind, JsonLinesWriter, LedgerStep, RunError, RunInfo};
@@ -244,6 +243,8 @@ pub(crate) const FILES: [&str; 13] = [
     "reward.log",
     "samples.jsonl",
 ];
+/// Folder with the steps undone by roll-backs.
+pub(crate) const ROLLED_BACK: &str = "rolled-back";
 /// Start of the names of files for TensorBoard, which searches for `tfevents` in file names and orders
 /// files by the time in the name.
 pub(crate) const TENSORBOARD: &str = "events.out.tfevents.";

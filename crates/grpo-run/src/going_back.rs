@@ -7,12 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::atomic::write_file;
 use crate::completions::name_of;
-use crate::folder::{COMPLETIONS, LEDGER, METRICS};
+use crate::folder::{COMPLETIONS, LEDGER, METRICS, ROLLED_BACK};
 use crate::json_lines::records;
 use crate::{RunError, RunFolder, write_manifest};
-
-/// Folder with the undone steps.
-pub(crate) const ROLLED_BACK: &str = "rolled-back";
 
 impl RunFolder {
     /// Copies the `metrics.jsonl` and `ledger.jsonl` lines after `step` to `rolled-back/NUMBER/`

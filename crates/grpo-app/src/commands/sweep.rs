@@ -257,7 +257,9 @@ fn refuse_links(folder: &OwnFolder) -> anyhow::Result<()> {
                     }
                 }
             }
-            FileKind::Link => drop(folder.is_kind(&name, FileKind::Folder)?),
+            FileKind::Link => {
+                folder.is_kind(&name, FileKind::Folder)?;
+            }
             FileKind::File | FileKind::Special => {}
         }
     }

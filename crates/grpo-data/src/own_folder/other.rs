@@ -5,7 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::FileKind;
+use super::foreign::FileKind;
 
 /// The path of a folder.
 #[derive(Debug)]

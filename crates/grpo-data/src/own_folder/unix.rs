@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::FileKind;
+use super::foreign::FileKind;
 
 /// Flags of everything that is opened. `O_NONBLOCK` has no effect on regular files, and keeps
 /// opening a named pipe from waiting for another process.

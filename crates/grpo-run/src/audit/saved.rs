@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::event_lines::{EventLine, after_roll_back};
 use super::finding::{Finding, Violation, count};
-use crate::going_back::ROLLED_BACK;
+use crate::folder::ROLLED_BACK;
 use crate::{EventKind, RunError, RunFolder, sha256_of_manifest, verify};
 
 /// Checks that checkpoints and final weights exist and match the recorded manifests.
