@@ -74,7 +74,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         let thinking = of_data.map(|data| data.check_thinking(&loaded.value.model)).transpose()?;
         let folder = run.run.as_ref().unwrap_or(&loaded.value.run);
         say_checked(configuration, folder, run.force, loaded.value.inputs())?;
-        for note in thinking.flatten() {
+        if let Some(note) = thinking.flatten() {
             say(format_args!("note         {note}"));
         }
         for problem in loaded.value.missing_reward_files() {

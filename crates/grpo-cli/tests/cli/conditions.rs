@@ -1,8 +1,11 @@
 //! Conditions of molecules: pre-training, sampling and GRPO with properties and scaffolds.
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use snapbox::str;
 
-use crate::support::{PRETRAIN_TOML, Place, train_toml};
+use crate::support::{Ended, PRETRAIN_TOML, Place, train_toml};
 
 /// Adds what a small conditional model needs to the pre-training configuration.
 fn conditional(extra: &str) -> String {
@@ -122,13 +125,33 @@ fn grpo_records_replays_and_resumes_conditions() {
     let explained = place.succeed(&["explain", "run", "--step", "1"]);
     assert!(explained.stdout.contains("scaffold=C1"), "{}", explained.stdout);
 
-    // A run that stops after two steps and is resumed repeats the third one.
+    // The same seed asks for the same conditions.
     place.succeed(&["train", "train.toml", "--run", "whole"]);
     let of =
         |run: &str| place.completions(run).into_iter().map(|r| (r.prompt_text, r.completion_ids));
     assert!(of("run").eq(of("whole")));
     let metrics = |run: &str| place.read(&format!("{run}/ledger.jsonl"));
     assert_eq!(metrics("run"), metrics("whole"));
+
+    // An interrupted run that is resumed asks for the conditions that it would have asked for.
+    let long = ["train", "train.toml", "--set", "train.steps=40", "--set", "save.every=1", "--run"];
+    place.succeed(&[&long[..], &["long"]].concat());
+    let mut command = place.command(&[&long[..], &["cut", "--threads=1"]].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = || std::fs::read_to_string(place.path("cut/metrics.jsonl")).unwrap_or_default();
+    let start = Instant::now();
+    while lines().lines().count() < 2 {
+        assert!(start.elapsed() < Duration::from_secs(120), "no step in two minutes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let ended = Ended::wait_for(child);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert!(lines().lines().count() < 40);
+    place.succeed(&["train", "--resume", "cut"]);
+    assert!(of("cut").eq(of("long")));
+    assert_eq!(metrics("cut"), metrics("long"));
 }
 
 /// With two conditions per step and three in the file, epochs end in the second and third step.

@@ -144,6 +144,46 @@ fn methods_are_compared() {
     );
 }
 
+/// Six methods on twelve prompts. Each method's scores are a constant above those of the first one, so
+/// all differences have the same sign, and the signed-rank test has the smallest p-value that twelve
+/// pairs allow, 2/2^12, before its correction.
+#[test]
+fn six_methods_have_tests_effect_sizes_and_intervals() {
+    let place = Place::new();
+    let mut arguments = vec!["compare".to_owned()];
+    for method in 0..6 {
+        let line = |prompt: u32| {
+            let score = f64::from(prompt) * 0.03125 + f64::from(method) * 0.0625;
+            format!(
+                "{{\"prompt\": \"{prompt}?\", \"completion\": \"a {prompt}\", \"reward\": {score}}}\n"
+            )
+        };
+        place.write(&format!("m{method}.jsonl"), (0..12).map(line).collect::<String>());
+        arguments.push(format!("m{method}.jsonl"));
+    }
+    arguments.extend(["-o", "six.json"].map(str::to_owned));
+    place.succeed(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let found = json(&place, "six.json");
+    let methods = found["methods"].as_array().unwrap();
+    assert_eq!(methods.len(), 6);
+    assert!(methods[0]["tests"].as_array().unwrap().is_empty(), "{found}");
+    for (index, method) in methods.iter().enumerate().skip(1) {
+        let tests = method["tests"].as_array().unwrap();
+        let of_score = |test: &&Value| test["metric"] == "score/mean";
+        let test = tests.iter().find(of_score).unwrap_or_else(|| panic!("{method}"));
+        let number = |key: &str| test[key].as_f64().unwrap();
+        let difference = 0.0625 * index as f64;
+        assert_eq!(test["test"], "wilcoxon_signed_rank");
+        assert!((number("difference") - difference).abs() < 1e-12, "{test}");
+        // All differences are equal, so each resample has the same mean.
+        let interval = test["interval"].as_array().unwrap().iter().map(|end| end.as_f64().unwrap());
+        assert!(interval.into_iter().all(|end| (end - difference).abs() < 1e-9), "{test}");
+        assert!((2.0 / 4096.0..0.05).contains(&number("p_value")), "{test}");
+        assert!(number("cliffs_delta") > 0.0, "{test}");
+        assert_eq!(test["is_better"], true, "{test}");
+    }
+}
+
 #[test]
 fn molecules_are_compared_without_prompts() {
     let place = Place::new();

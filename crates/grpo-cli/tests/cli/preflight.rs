@@ -55,6 +55,18 @@ fn a_trial_warns_of_rewards_and_lengths() {
     assert!(said.contains(equal), "{said}");
     let cut = " of 8 trial completions were truncated at sampling.max_new_tokens = 1\n";
     assert!(said.contains(cut), "{said}");
+
+    // Rewards that differ, but by a standard deviation of less than 0.01.
+    let part = |name: &str, weight: f64, pattern: &str| {
+        format!(
+            "{{name=\"{name}\", weight={weight}, reward={{type=\"pattern\", pattern=\"{pattern}\"}}}}"
+        )
+    };
+    let parts = format!("[{}, {}]", part("most", 0.999, "zz"), part("least", 0.001, "C"));
+    let small = format!("reward={{type=\"composite\", parts={parts}}}");
+    let said = place.succeed(&with(&["--set", &small, "--run", "small"])).stdout;
+    let hardly = "warning: the rewards of the trial hardly differ (standard deviation ";
+    assert!(said.contains(hardly), "{said}");
 }
 
 /// The answers of the records, and how many groups can have a signal.
