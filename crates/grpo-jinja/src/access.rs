@@ -1,8 +1,8 @@
 //! Attributes, items and slices, with the rules of Jinja's sandbox.
 
-use crate::methods::method_of;
+use crate::methods::table::method_of;
 use crate::python_text::check_length;
-use crate::value::{Result, Value, View, fail, range_length};
+use crate::value::{Result, Value, fail, range_length};
 use std::rc::Rc;
 
 /// Methods that change a value, which the sandbox refuses.
@@ -259,14 +259,4 @@ fn picked<T: Clone>(
     let step = step.unwrap_or(1);
     let (first, _, count) = positions(items.len(), start, end, step)?;
     Ok((0..count as i128).map(|i| items[(first + i * step) as usize].clone()).collect())
-}
-
-/// Returns the view of a dict that the method `name` returns.
-pub(crate) fn view(name: &str) -> Option<View> {
-    match name {
-        "keys" => Some(View::Keys),
-        "values" => Some(View::Values),
-        "items" => Some(View::Items),
-        _ => None,
-    }
 }

@@ -1,7 +1,7 @@
 //! Jinja's tests, e.g. `is defined`.
 
 use crate::arguments::Arguments;
-use crate::filters::is_filter;
+use crate::filters::names::is_filter;
 use crate::methods::is_cased;
 use crate::operators::{binary, compare, contains, equal, same};
 use crate::syntax::{Comparison, Operator};

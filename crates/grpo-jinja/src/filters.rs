@@ -1,77 +1,17 @@
 //! Jinja's filters.
 
+pub(crate) mod names;
 mod numbers;
 mod sequences;
 mod text;
-
-pub(crate) use sequences::sort_by;
-pub(crate) use text::escaped;
 
 use crate::access;
 use crate::arguments::Arguments;
 use crate::formatting::percent;
 use crate::json::tojson;
 use crate::value::{Dict, Result, Value, View, fail};
+use names::{UNSUPPORTED, is_filter};
 use std::rc::Rc;
-
-/// Filters of Jinja that are refused.
-const UNSUPPORTED: [&str; 6] = ["pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr"];
-
-const NAMES: [&str; 48] = [
-    "abs",
-    "attr",
-    "batch",
-    "capitalize",
-    "center",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "e",
-    "escape",
-    "filesizeformat",
-    "first",
-    "float",
-    "forceescape",
-    "format",
-    "groupby",
-    "indent",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "rejectattr",
-    "replace",
-    "reverse",
-    "round",
-    "safe",
-    "select",
-    "selectattr",
-    "slice",
-    "sort",
-    "string",
-    "sum",
-    "title",
-    "tojson",
-    "trim",
-    "truncate",
-    "unique",
-    "upper",
-    "urlencode",
-    "wordcount",
-];
-
-/// Whether Jinja has a filter of this name.
-pub(crate) fn is_filter(name: &str) -> bool {
-    NAMES.contains(&name) || UNSUPPORTED.contains(&name)
-}
 
 /// Applies a filter.
 ///
@@ -134,7 +74,7 @@ pub(crate) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<V
         }
         "batch" | "dictsort" | "first" | "groupby" | "join" | "last" | "list" | "map" | "max"
         | "min" | "reject" | "rejectattr" | "reverse" | "select" | "selectattr" | "slice"
-        | "sort" | "unique" => sequences::apply(name, value, arguments),
+        | "sort" | "unique" => sequences::apply(name, value, arguments, apply),
         _ if UNSUPPORTED.contains(&name) => fail(format!("the filter `{name}` is not supported")),
         _ if is_filter(name) => text::apply(name, value, arguments),
         _ => fail(format!("No filter named '{name}'.")),

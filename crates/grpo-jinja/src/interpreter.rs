@@ -4,14 +4,11 @@ mod expressions;
 mod loops;
 mod scope;
 
-pub(crate) use loops::Loop;
-pub(crate) use scope::Scope;
-
 use crate::arguments::Arguments;
 use crate::functions::check_attribute;
 use crate::python_text::check_length;
 use crate::syntax::{Call, Expr, Macro, Node, NodeKind, Target};
-use crate::value::{Error, Result, Value, fail};
+use crate::value::{Error, MacroValue, Result, Scope, Value, fail};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -49,12 +46,6 @@ pub(crate) struct Interpreter {
     cyclic: Vec<Value>,
     /// Scopes that macros refer to, and that contain the macros.
     scopes: Vec<Rc<Scope>>,
-}
-
-/// A macro with the scope in which it was defined.
-pub(crate) struct MacroValue {
-    pub(crate) definition: Arc<Macro>,
-    scope: Rc<Scope>,
 }
 
 /// What follows a statement.

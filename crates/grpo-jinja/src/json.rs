@@ -82,7 +82,7 @@ fn write(value: &Value, style: &Style, depth: usize, out: &mut String) -> Result
             }
             let mut entries: Vec<_> = dict.entries().iter().collect();
             if style.sort_keys {
-                crate::filters::sort_by(&mut entries, |(a, _), (b, _)| {
+                crate::sorting::sort_by(&mut entries, |(a, _), (b, _)| {
                     crate::operators::order(a, b, "<")
                 })?;
             }

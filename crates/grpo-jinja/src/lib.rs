@@ -1,4 +1,5 @@
-//! Renders chat templates as `transformers` does.
+#![doc = include_str!("../README.md")]
+//! # Why not another engine
 //!
 //! Chat templates are written for Jinja2 in Python, and they use what Python's values can do: `%`
 //! formatting, methods of strings, `None` in a text, an error when a number is compared with a
@@ -30,6 +31,7 @@ mod methods;
 mod operators;
 mod parser;
 mod python_text;
+mod sorting;
 mod syntax;
 mod value;
 

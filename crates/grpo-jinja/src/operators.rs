@@ -1,7 +1,7 @@
 //! Python's operators.
 
 use crate::formatting::percent;
-use crate::python_text::{DEEPEST, check_length};
+use crate::python_text::{DEEPEST, check_length, escaped};
 use crate::syntax::{Comparison, Operator};
 use crate::value::{Error, Result, Value, View, fail};
 use std::cmp::Ordering;
@@ -47,7 +47,7 @@ fn add(left: &Value, right: &Value) -> Result<Value> {
             (Value::Str(_), Value::Str(_)) => format!("{a}{b}").into(),
             // Text that is not marked is escaped when it is added to text that is.
             _ => {
-                let (a, b) = (crate::filters::escaped(left)?, crate::filters::escaped(right)?);
+                let (a, b) = (escaped(left)?, escaped(right)?);
                 Value::Markup(format!("{a}{b}").into())
             }
         });

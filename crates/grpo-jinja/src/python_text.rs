@@ -2,6 +2,7 @@
 
 use crate::value::{Result, Value, View, fail};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// The deepest nesting that is printed, compared or written as JSON. Python fails at about 1000.
 pub(crate) const DEEPEST: usize = 500;
@@ -193,4 +194,16 @@ pub(crate) fn is_printable(c: char) -> bool {
     text[1] = c;
     let text: String = text.iter().collect();
     !text.escape_debug().skip(1).collect::<String>().starts_with("\\u{")
+}
+
+/// Returns the text of a value as HTML. Text that is marked as escaped stays as it is.
+pub(crate) fn escaped(value: &Value) -> Result<Arc<str>> {
+    match value {
+        Value::Markup(text) => Ok(Arc::clone(text)),
+        _ => {
+            let text = value.to_text()?.replace('&', "&amp;").replace('>', "&gt;");
+            let text = text.replace('<', "&lt;").replace('\'', "&#39;").replace('"', "&#34;");
+            Ok(text.into())
+        }
+    }
 }

@@ -3,10 +3,9 @@
 mod dict;
 mod iterate;
 
-pub(crate) use dict::{Dict, Key};
-
-use crate::interpreter::{Loop, MacroValue};
-use std::cell::RefCell;
+use crate::syntax::{For, Macro};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -89,6 +88,64 @@ pub(crate) struct Generator {
     pub(crate) kind: &'static str,
     pub(crate) items: RefCell<std::vec::IntoIter<Value>>,
     pub(crate) error: Option<Error>,
+}
+
+/// A dictionary: its entries in order, and where each key is.
+#[derive(Clone, Default)]
+pub(crate) struct Dict {
+    entries: Vec<(Value, Value)>,
+    positions: HashMap<Key, usize>,
+}
+
+/// What decides whether two keys are equal: `1`, `1.0` and `True` are one key.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    None,
+    Undefined,
+    Int(i128),
+    /// The bits of a number that is not an integer.
+    Float(u64),
+    Str(Arc<str>),
+    Tuple(Vec<Key>),
+    Range(Vec<i64>),
+    Function(&'static str),
+    /// The address of a value that equals only itself.
+    Other(usize),
+}
+
+/// A macro with the scope in which it was defined.
+pub(crate) struct MacroValue {
+    pub(crate) definition: Arc<Macro>,
+    pub(crate) scope: Rc<Scope>,
+}
+
+/// The state of a loop, which is the variable `loop` in it.
+pub(crate) struct Loop {
+    pub(crate) items: Vec<Value>,
+    pub(crate) index: Cell<usize>,
+    pub(crate) depth: usize,
+    /// The values of the last call of `loop.changed`.
+    pub(crate) last: RefCell<Option<Value>>,
+    /// What `loop(…)` runs, if the loop is recursive.
+    pub(crate) recursion: Option<(Arc<For>, Rc<Scope>)>,
+}
+
+/// The variables of a body, and the scope around it.
+pub(crate) struct Scope {
+    pub(crate) variables: RefCell<HashMap<Arc<str>, Value>>,
+    pub(crate) parent: Option<Rc<Scope>>,
+}
+
+impl View {
+    /// Returns the view that a method of a dict returns.
+    pub(crate) fn of_method(name: &str) -> Option<Self> {
+        match name {
+            "keys" => Some(Self::Keys),
+            "values" => Some(Self::Values),
+            "items" => Some(Self::Items),
+            _ => None,
+        }
+    }
 }
 
 impl From<&str> for Value {

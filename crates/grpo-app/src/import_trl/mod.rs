@@ -151,6 +151,8 @@ pub(crate) fn import(
 fn drafted<'a>(given: &'a Given, stem: &str, setting: &Setting) -> anyhow::Result<Draft<'a>> {
     let mut draft = Draft::new(given);
     places::apply(&mut draft, stem)?;
+    data::apply(&mut draft)?;
+    reward::apply(&mut draft)?;
     let length = steps::apply(&mut draft, setting)?;
     rules::apply(&mut draft)?;
     loss::apply(&mut draft, length)?;

@@ -9,9 +9,7 @@ use super::draft::Draft;
 pub(super) fn apply(draft: &mut Draft<'_>, stem: &str) -> anyhow::Result<()> {
     run(draft, stem)?;
     model(draft)?;
-    adapter(draft)?;
-    super::data::apply(draft)?;
-    super::reward::apply(draft)
+    adapter(draft)
 }
 
 fn run(draft: &mut Draft<'_>, stem: &str) -> anyhow::Result<()> {

@@ -1,10 +1,10 @@
 //! Filters of sequences.
 
-use super::apply as apply_filter;
 use crate::access::item;
 use crate::arguments::{Arguments, Bound};
 use crate::checks;
 use crate::operators::{check_items, equal, order};
+use crate::sorting::sort_by;
 use crate::value::{Error, Key, Result, Value, fail};
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -53,7 +53,11 @@ fn part(text: &str) -> Value {
     }
 }
 
-pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<Value> {
+/// Applies a filter of any kind.
+pub(super) type Apply = fn(&str, &Value, Arguments) -> Result<Value>;
+
+/// Applies a filter of this module. `any` is what `map` applies.
+pub(super) fn apply(name: &str, value: &Value, arguments: Arguments, any: Apply) -> Result<Value> {
     match name {
         "first" => {
             arguments.unnamed(name, &[])?;
@@ -95,7 +99,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<V
         "max" | "min" => extreme(name, value, arguments),
         "sort" => sort(value, arguments),
         "unique" => unique(value, arguments),
-        "map" => Ok(lazily(value, |value| mapper(&arguments, value))),
+        "map" => Ok(lazily(value, |value| mapper(&arguments, value, any))),
         _ => Ok(lazily(value, |value| selected(name, value, &arguments))),
     }
 }
@@ -125,7 +129,7 @@ fn each(
     (out, None)
 }
 
-fn mapper(arguments: &Arguments, value: &Value) -> (Vec<Value>, Option<Error>) {
+fn mapper(arguments: &Arguments, value: &Value, any: Apply) -> (Vec<Value>, Option<Error>) {
     if let Some(name) = arguments.positional.first() {
         let rest = Arguments {
             positional: arguments.positional[1..].to_vec(),
@@ -135,7 +139,7 @@ fn mapper(arguments: &Arguments, value: &Value) -> (Vec<Value>, Option<Error>) {
             let reason = format!("No filter named {}.", name.to_repr().unwrap_or_default());
             return (vec![], Some(Error::new(reason)));
         };
-        return each(value, |item| apply_filter(name, &item, rest.clone()).map(Some));
+        return each(value, |item| any(name, &item, rest.clone()).map(Some));
     }
     let bound = match arguments.clone().bind("map", &["attribute", "default"]) {
         Ok(bound) if bound.get(0).is_some() => bound,
@@ -297,37 +301,6 @@ fn sorted(
         Ok(if reverse { order.reverse() } else { order })
     })?;
     Ok(keyed.into_iter().map(|(_, item)| item).collect::<Vec<_>>().into())
-}
-
-/// Sorts stably with an order that can fail or be inconsistent.
-///
-/// # Errors
-/// Returns the first error of the order.
-pub(crate) fn sort_by<T: Clone>(
-    items: &mut Vec<T>,
-    order: impl Fn(&T, &T) -> Result<Ordering>,
-) -> Result<()> {
-    let mut width = 1;
-    while width < items.len() {
-        let mut merged = Vec::with_capacity(items.len());
-        for pair in items.chunks(2 * width) {
-            let (mut left, mut right) = pair.split_at(width.min(pair.len()));
-            while let ([a, left_rest @ ..], [b, right_rest @ ..]) = (left, right) {
-                if order(b, a)? == Ordering::Less {
-                    merged.push(b.clone());
-                    right = right_rest;
-                } else {
-                    merged.push(a.clone());
-                    left = left_rest;
-                }
-            }
-            merged.extend_from_slice(left);
-            merged.extend_from_slice(right);
-        }
-        *items = merged;
-        width *= 2;
-    }
-    Ok(())
 }
 
 fn groupby(value: &Value, arguments: Arguments) -> Result<Value> {

@@ -2,21 +2,8 @@
 
 use crate::arguments::Arguments;
 use crate::methods::{capitalized, lines, replace};
-use crate::python_text::{check_length, is_space};
+use crate::python_text::{check_length, escaped, is_space};
 use crate::value::{Result, Value, View, fail};
-use std::sync::Arc;
-
-/// Returns the text of a value as HTML. Text that is marked as escaped stays as it is.
-pub(crate) fn escaped(value: &Value) -> Result<Arc<str>> {
-    match value {
-        Value::Markup(text) => Ok(Arc::clone(text)),
-        _ => {
-            let text = value.to_text()?.replace('&', "&amp;").replace('>', "&gt;");
-            let text = text.replace('<', "&lt;").replace('\'', "&#39;").replace('"', "&#34;");
-            Ok(text.into())
-        }
-    }
-}
 
 pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<Value> {
     let text = || value.to_text();

@@ -1,6 +1,6 @@
 //! Evaluates expressions.
 
-use super::{Interpreter, Scope};
+use super::Interpreter;
 use crate::access;
 use crate::arguments::Arguments;
 use crate::checks;
@@ -10,7 +10,7 @@ use crate::methods;
 use crate::operators::{binary, compare, signed};
 use crate::python_text::check_length;
 use crate::syntax::{Call, Expr, FilterCall};
-use crate::value::{Dict, Result, Value, fail};
+use crate::value::{Dict, Result, Scope, Value, fail};
 use std::rc::Rc;
 use std::sync::Arc;
 

@@ -1,24 +1,13 @@
 //! Loops and their variable `loop`.
 
-use super::{Flow, Interpreter, Scope, assign};
+use super::{Flow, Interpreter, assign};
 use crate::arguments::Arguments;
 use crate::operators::equal;
 use crate::syntax::For;
-use crate::value::{Result, Value, fail};
+use crate::value::{Loop, Result, Scope, Value, fail};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// The state of a loop, which is the variable `loop` in it.
-pub(crate) struct Loop {
-    pub(crate) items: Vec<Value>,
-    pub(crate) index: Cell<usize>,
-    depth: usize,
-    /// The values of the last call of `loop.changed`.
-    last: RefCell<Option<Value>>,
-    /// What `loop(…)` runs, if the loop is recursive.
-    recursion: Option<(Arc<For>, Rc<Scope>)>,
-}
 
 impl Loop {
     /// Returns an attribute of `loop`.

@@ -1,16 +1,9 @@
 //! Scopes of variables.
 
-use crate::value::Value;
+use crate::value::{Scope, Value};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// The variables of a body, and the scope around it.
-pub(crate) struct Scope {
-    variables: RefCell<HashMap<Arc<str>, Value>>,
-    parent: Option<Rc<Scope>>,
-}
 
 impl Scope {
     pub(crate) fn new(parent: Option<&Rc<Scope>>) -> Rc<Self> {

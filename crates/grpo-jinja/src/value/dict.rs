@@ -1,31 +1,7 @@
 //! Dictionaries in insertion order.
 
-use super::{Error, Result, Value, fail};
-use std::collections::HashMap;
+use super::{Dict, Error, Key, Result, Value, fail};
 use std::sync::Arc;
-
-/// A dictionary: its entries in order, and where each key is.
-#[derive(Clone, Default)]
-pub(crate) struct Dict {
-    entries: Vec<(Value, Value)>,
-    positions: HashMap<Key, usize>,
-}
-
-/// What decides whether two keys are equal: `1`, `1.0` and `True` are one key.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    None,
-    Undefined,
-    Int(i128),
-    /// The bits of a number that is not an integer.
-    Float(u64),
-    Str(Arc<str>),
-    Tuple(Vec<Key>),
-    Range(Vec<i64>),
-    Function(&'static str),
-    /// The address of a value that equals only itself.
-    Other(usize),
-}
 
 impl Key {
     /// Returns the key of a value.
