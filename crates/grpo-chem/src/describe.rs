@@ -22,11 +22,12 @@ pub struct Description {
 /// The scores of a valid molecule that are used for rewards.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// Canonical isomeric SMILES, which identifies the molecule.
+    /// Canonical isomeric SMILES.
     pub canonical: String,
     /// Quantitative estimate of drug-likeness, from 0 to 1.
     pub qed: f64,
-    /// Synthetic accessibility, from 1 (easy) to 10 (hard).
+    /// Synthetic accessibility, from 1 (easy) to 10 (hard), on the scale of
+    /// [`Molecule::monotonic_sa`].
     pub sa: f64,
 }
 
@@ -51,5 +52,6 @@ pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
 /// Returns the reason why the string is not a valid molecule, or an error of the toolkit.
 pub fn qed_and_sa(smiles: &str) -> Result<Scores, InvalidSmiles> {
     let molecule = Molecule::parse(smiles)?;
-    Ok(Scores { qed: molecule.qed()?, sa: molecule.sa()?, canonical: molecule.into_canonical() })
+    let (qed, sa) = (molecule.qed()?, molecule.monotonic_sa()?);
+    Ok(Scores { qed, sa, canonical: molecule.into_canonical() })
 }

@@ -7,7 +7,6 @@ use chematic::chem::{
     rdkit_tpsa, rotatable_bond_count,
 };
 use chematic::core::{AtomIdx, BondOrder, Molecule as Graph};
-use chematic::perception::relevant_cycles;
 use chematic::smiles::{rdkit_atom_stereocenter_counts, rdkit_hybridizations};
 
 use crate::error::InvalidSmiles;
@@ -15,15 +14,17 @@ use crate::guard::guarded;
 use crate::molecule::{Molecule, from_sanitizer, in_view, logp};
 use crate::patterns::{count_acceptors, count_alerts};
 use crate::qed::Properties;
-use crate::rings::count_aromatic_rings;
+use crate::rings::{count_aromatic_rings, rings};
 
-/// A numeric descriptor of a molecule. All values are equal to those of RDKit.
+/// A numeric descriptor of a molecule. All values are equal to those of RDKit, except for
+/// [`Self::Sa`] between 8 and 9 and [`Self::GraphLength`] of several fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Descriptor {
     /// Quantitative estimate of drug-likeness, from 0 to 1 (`QED.qed`).
     Qed,
-    /// Synthetic accessibility, from 1 (easy) to 10 (hard) (`sascorer.calculateScore`).
+    /// Synthetic accessibility, from 1 (easy) to 10 (hard) (`sascorer.calculateScore`), but on the
+    /// scale of [`Molecule::monotonic_sa`].
     Sa,
     /// Octanol–water partition coefficient (`Crippen.MolLogP`).
     LogP,
@@ -63,8 +64,8 @@ pub enum Descriptor {
     Sp2Atoms,
     /// Atoms with sp³ hybridization (`Atom.GetHybridization`).
     Sp3Atoms,
-    /// Bonds of the longest shortest path (the maximum of `Chem.GetDistanceMatrix`). It is
-    /// 100,000,000 if the molecule consists of several fragments.
+    /// Bonds of the longest shortest path between two atoms of a fragment (for a single fragment, the
+    /// maximum of `Chem.GetDistanceMatrix`).
     GraphLength,
 }
 
@@ -160,7 +161,7 @@ impl Molecule {
         }
         match descriptor {
             Descriptor::Qed => self.qed(),
-            Descriptor::Sa => self.sa(),
+            Descriptor::Sa => self.monotonic_sa(),
             Descriptor::LogP => guarded(|| in_view(graph, |view| logp(graph, view))),
             Descriptor::Mw => guarded(|| rdkit_molecular_weight(graph)),
             Descriptor::Tpsa => guarded(|| rdkit_tpsa(graph)),
@@ -168,7 +169,7 @@ impl Molecule {
             Descriptor::Hbd => guarded(|| hbd_count(graph) as f64),
             Descriptor::Rotatable => guarded(|| rotatable_bond_count(graph) as f64),
             Descriptor::AromaticRings => guarded(|| in_view(graph, count_aromatic_rings).into()),
-            Descriptor::Alerts => guarded(|| in_view(graph, count_alerts).into()),
+            Descriptor::Alerts => Ok(guarded(|| in_view(graph, count_alerts))??.into()),
             Descriptor::HeavyAtoms => guarded(|| heavy_atom_count(graph) as f64),
             Descriptor::HeteroAtoms => guarded(|| num_heteroatoms(graph) as f64),
             Descriptor::Rings => Ok(rings(graph)?.len() as f64),
@@ -203,23 +204,17 @@ impl Molecule {
     }
 }
 
-/// Maximum number of rings. Cages of fused rings can have millions.
-const MAX_RINGS: usize = 100_000;
-
-/// Returns the atoms of each ring in ring order. Since release 2026.09, RDKit's list of rings
-/// consists of all relevant cycles, i.e. the union of all minimum cycle bases.
-pub(crate) fn rings(graph: &Graph) -> Result<Vec<Vec<AtomIdx>>, InvalidSmiles> {
-    guarded(|| relevant_cycles(graph, MAX_RINGS))?.map_err(|_| InvalidSmiles::Unsupported {
-        detail: format!("a molecule with more than {MAX_RINGS} rings"),
-    })
-}
-
-/// Returns `true` if all bonds of a ring are aromatic.
+/// Returns `true` if all bonds of a ring are aromatic. In RDKit, a triple bond can be aromatic and
+/// remain a triple bond.
 pub(crate) fn is_aromatic(graph: &Graph, ring: &[AtomIdx]) -> bool {
-    let next = ring.iter().cycle().skip(1);
-    ring.iter().zip(next).all(|(a, b)| {
-        graph.bond_between(*a, *b).is_some_and(|(_, bond)| bond.order == BondOrder::Aromatic)
-    })
+    let is_aromatic = |(a, b): (&AtomIdx, &AtomIdx)| match graph.bond_between(*a, *b) {
+        Some((_, bond)) if bond.order == BondOrder::Triple => {
+            graph.atom(*a).aromatic && graph.atom(*b).aromatic
+        }
+        Some((_, bond)) => bond.order == BondOrder::Aromatic,
+        None => false,
+    };
+    ring.iter().zip(ring.iter().cycle().skip(1)).all(is_aromatic)
 }
 
 /// Counts the atoms with sp (1), sp² (2) or sp³ (3) hybridization.
@@ -230,15 +225,9 @@ fn hybridized(graph: &Graph, code: u8) -> Result<f64, InvalidSmiles> {
     Ok(codes.iter().filter(|found| **found == code).count() as f64)
 }
 
-/// RDKit's distance between atoms that are not connected.
-const NOT_CONNECTED: f64 = 1e8;
-
 fn graph_length(graph: &Graph) -> f64 {
-    let longest = (0..graph.atom_count()).flat_map(|start| distances(graph, start)).max();
-    match longest {
-        Some(usize::MAX) => NOT_CONNECTED,
-        longest => longest.unwrap_or(0) as f64,
-    }
+    let all = (0..graph.atom_count()).flat_map(|start| distances(graph, start));
+    all.filter(|distance| *distance != usize::MAX).max().unwrap_or(0) as f64
 }
 
 /// Returns the number of bonds from an atom to each atom, or `usize::MAX` if they are not connected.

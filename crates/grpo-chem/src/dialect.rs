@@ -62,6 +62,29 @@ pub(crate) fn without_stereo(smiles: &str) -> Option<String> {
     (plain != smiles).then_some(plain)
 }
 
+/// Removes isotopes and atom-map numbers. Returns `None` if the SMILES has neither.
+///
+/// `smiles` must have been validated by [`grammar::check`](crate::grammar).
+pub(crate) fn without_labels(smiles: &str) -> Option<String> {
+    let mut plain = String::with_capacity(smiles.len());
+    let mut rest = smiles;
+    while let Some((token, following)) = split_token(rest) {
+        rest = following;
+        match token.strip_prefix('[') {
+            Some(atom) => {
+                let atom = atom.trim_start_matches(|c: char| c.is_ascii_digit());
+                plain.push('[');
+                plain.push_str(atom.split_once(':').map_or(atom, |(unmapped, _)| unmapped));
+                if atom.contains(':') {
+                    plain.push(']');
+                }
+            }
+            None => plain.push_str(token),
+        }
+    }
+    (plain != smiles).then_some(plain)
+}
+
 /// Appends a bracket atom without chirality and isotope, e.g. `[CH]` for `[13C@@H]`.
 fn push_plain_atom(plain: &mut String, atom: &str) {
     let inside = &atom[1..];
@@ -215,6 +238,20 @@ mod tests {
             ("[13He]", Some("[He]")),
         ] {
             assert_eq!(without_stereo(smiles).as_deref(), expected, "{smiles}");
+        }
+    }
+
+    #[test]
+    fn drops_labels() {
+        for (smiles, expected) in [
+            ("C[C@H](N)O", None),
+            ("C1CC1C%12CC%12", None),
+            ("[2H]OCC", Some("[H]OCC")),
+            ("[13CH3:2][C@@H:13](N)O", Some("[CH3][C@@H](N)O")),
+            ("C[12C@OH24:1]", Some("C[C@OH24]")),
+            ("[235U+2]:[13c:7]1", Some("[U+2]:[c]1")),
+        ] {
+            assert_eq!(without_labels(smiles).as_deref(), expected, "{smiles}");
         }
     }
 }

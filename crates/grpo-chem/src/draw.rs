@@ -38,7 +38,7 @@ impl Point {
 }
 
 /// Draws a sanitized molecule. `rings` contains the atoms of each ring.
-pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
+pub(crate) fn draw(model: &Molecule, rings: &[Vec<AtomIdx>]) -> String {
     // If there is no Kekulé structure, aromatic bonds are drawn with a dashed second line.
     let kekule = kekulize(model).ok().map(|bonds| apply_kekule(model, &bonds));
     let model = kekule.as_ref().unwrap_or(model);
@@ -103,13 +103,15 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
 
 /// Returns the center of the smallest ring that contains a bond. The second line of a double bond
 /// is drawn on this side.
-fn inside(ends: [usize; 2], rings: &[Vec<usize>], places: &[Point]) -> Option<Point> {
+fn inside(ends: [usize; 2], rings: &[Vec<AtomIdx>], places: &[Point]) -> Option<Point> {
     let ring = rings
         .iter()
-        .filter(|ring| ends.iter().all(|end| ring.contains(end)))
+        .filter(|ring| ends.iter().all(|end| ring.contains(&AtomIdx(*end as u32))))
         .min_by_key(|ring| ring.len())?;
     let n = ring.len() as f64;
-    let sum = |of: fn(&Point) -> f64| ring.iter().map(|&atom| of(&places[atom])).sum::<f64>() / n;
+    let sum = |of: fn(&Point) -> f64| {
+        ring.iter().map(|atom| of(&places[atom.0 as usize])).sum::<f64>() / n
+    };
     Some(Point { x: sum(|place| place.x), y: sum(|place| place.y) })
 }
 

@@ -13,9 +13,11 @@ impl Molecule {
     /// RDKit's `MakeScaffoldGeneric(GetScaffoldForMol(molecule))`. It contains the atoms that are
     /// attached to the scaffold by double bonds. Empty if the molecule has no rings.
     ///
+    /// Atoms with more than four neighbors, which carbon cannot replace, become `*`. RDKit fails for
+    /// such scaffolds.
+    ///
     /// # Errors
-    /// Returns [`InvalidSmiles::Valence`] if a scaffold atom has more than four neighbors, because
-    /// carbon cannot replace it. Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
+    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
     pub fn topological_scaffold(&self) -> Result<String, InvalidSmiles> {
         let scaffold = self.scaffold()?;
         if scaffold.is_empty() {
@@ -25,14 +27,21 @@ impl Molecule {
     }
 }
 
+/// Maximum number of neighbors of a carbon atom.
+const MAX_NEIGHBORS: usize = 4;
+
 fn generic(scaffold: &str) -> Result<String, InvalidSmiles> {
     let scaffold = sanitized(&parse_template(scaffold).map_err(from_parser)?);
     let mut builder = MoleculeBuilder::new();
     let atoms: Vec<_> = scaffold
         .atoms()
-        .map(|(_, atom)| {
+        .map(|(index, atom)| {
             let is_hydrogen = !atom.wildcard && atom.element == Element::H;
-            builder.add_atom(Atom::organic(if is_hydrogen { Element::H } else { Element::C }))
+            builder.add_atom(match scaffold.degree(index) > MAX_NEIGHBORS {
+                true => Atom::wildcard(),
+                false if is_hydrogen => Atom::organic(Element::H),
+                false => Atom::organic(Element::C),
+            })
         })
         .collect();
     for (_, bond) in scaffold.bonds() {

@@ -21,15 +21,18 @@ mod framework;
 pub mod genetic;
 pub mod grammar;
 mod guard;
+mod identity;
 mod molblock;
 mod molecule;
 mod patterns;
 pub mod pmo;
 mod qed;
 mod query;
+mod query_hydrogens;
 mod rings;
 mod sa;
 mod sa_table;
+mod screen;
 mod smarts;
 
 pub use describe::{Description, Scores, describe, qed_and_sa};

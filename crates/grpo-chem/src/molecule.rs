@@ -11,9 +11,8 @@ use chematic::chem::{
 };
 use chematic::core::{AtomIdx, BondOrder, DerivedSlot, Molecule as Graph, implicit_hcount};
 use chematic::fp::{RdkitMorganConfig, rdkit_morgan_fingerprint};
-use chematic::perception::rdkit_sssr_order::rdkit_symmetrized_sssr;
 use chematic::perception::{
-    AromaticityError, all_ring_list, rdkit_parity_view_is_identity, with_rdkit_parity_view,
+    AromaticityError, rdkit_parity_view_is_identity, with_rdkit_parity_view,
 };
 use chematic::smiles::{
     RdkitSmilesError, RdkitSmilesParams, SmilesError, parse_template, rdkit_canonical_smiles,
@@ -28,8 +27,8 @@ use crate::grammar;
 use crate::guard::guarded;
 use crate::patterns::{count_acceptors, count_alerts};
 use crate::qed::{Properties, qed};
-use crate::rings::{count_aromatic_rings, count_rings, has_bridging_heteroarene};
-use crate::sa::{Complexity, sa_score};
+use crate::rings::{MAX_RINGS, count_aromatic_rings, count_rings, rings};
+use crate::sa::{Complexity, monotonic, sa_score};
 
 /// A sanitized molecule with valid syntax, valences and aromaticity.
 pub struct Molecule {
@@ -53,7 +52,8 @@ impl Molecule {
         guarded(|| parse(smiles))?
     }
 
-    /// Returns the canonical isomeric SMILES, identical to that of RDKit's `MolToSmiles`.
+    /// Returns the canonical isomeric SMILES, identical to that of RDKit's `MolToSmiles`. For a few
+    /// symmetric molecules, it depends on the spelling, as in RDKit; see [`Self::identity`].
     pub fn canonical_smiles(&self) -> &str {
         &self.canonical
     }
@@ -81,7 +81,7 @@ impl Molecule {
         let unsupported = |detail: &str| InvalidSmiles::Unsupported { detail: detail.to_owned() };
         let smiles = smiles.ok_or_else(|| unsupported("the toolkit wrote no random SMILES"))?;
         // Some metal complexes change their stereochemistry, in RDKit too.
-        match Self::parse(&smiles)?.canonical == self.canonical {
+        match Self::parse(&smiles)?.is_same(self)? {
             true => Ok(smiles),
             false => Err(unsupported("random SMILES of this molecule change its stereochemistry")),
         }
@@ -91,9 +91,10 @@ impl Molecule {
     /// computed by the first call. For one of them, use [`Self::descriptor`].
     ///
     /// # Errors
-    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
+    /// Returns [`InvalidSmiles::Unsupported`] if the search for an alert takes too long, and
+    /// [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
     pub fn properties(&self) -> Result<&Properties, InvalidSmiles> {
-        let compute = || guarded(|| properties(&self.model));
+        let compute = || guarded(|| properties(&self.model))?;
         self.properties.get_or_init(compute).as_ref().map_err(InvalidSmiles::clone)
     }
 
@@ -105,7 +106,7 @@ impl Molecule {
     /// Returns the quantitative estimate of drug-likeness, from 0 to 1.
     ///
     /// # Errors
-    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
+    /// Same as [`Self::properties`].
     pub fn qed(&self) -> Result<f64, InvalidSmiles> {
         self.properties().map(qed)
     }
@@ -118,6 +119,16 @@ impl Molecule {
     /// organic molecules. Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
     pub fn sa(&self) -> Result<f64, InvalidSmiles> {
         Ok(sa_score(&guarded(|| complexity(self))??))
+    }
+
+    /// Returns the synthetic accessibility score on a scale on which harder molecules never score
+    /// better: values from 8 to 9 before RDKit's smoothing, which [`Self::sa`] maps to up to 1, are
+    /// 8. All other values equal [`Self::sa`].
+    ///
+    /// # Errors
+    /// Same as [`Self::sa`].
+    pub fn monotonic_sa(&self) -> Result<f64, InvalidSmiles> {
+        Ok(monotonic(&guarded(|| complexity(self))??))
     }
 
     /// Returns the Bemis–Murcko scaffold without stereochemistry, defined as in RDKit's
@@ -150,7 +161,8 @@ impl Molecule {
     /// # Errors
     /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
     pub fn draw(&self) -> Result<String, InvalidSmiles> {
-        guarded(|| draw(&self.model, &smallest_rings(&self.model)))
+        let rings = rings(&self.model)?;
+        guarded(|| draw(&self.model, &rings))
     }
 }
 
@@ -163,24 +175,21 @@ fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
     let graph = parse_template(&smiles).map_err(from_parser)?;
     let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
     let model = sanitized(&graph);
-    if has_bridging_heteroarene(&model, &smallest_rings(&model)) {
-        let detail =
-            "the aromaticity of a ring with O or S that bridges a ring of nine or more atoms";
-        return Err(InvalidSmiles::Unsupported { detail: detail.to_owned() });
-    }
     Ok(Molecule { smiles, graph, model, canonical, properties: OnceLock::new() })
 }
 
-fn properties(model: &Graph) -> Properties {
-    in_view(model, |view| Properties {
-        mw: rdkit_molecular_weight(model),
-        logp: logp(model, view),
-        tpsa: rdkit_tpsa(model),
-        hba: count_acceptors(view),
-        hbd: hbd_count(model) as u32,
-        rotatable: rotatable_bond_count(model) as u32,
-        aromatic_rings: count_aromatic_rings(view),
-        alerts: count_alerts(view),
+fn properties(model: &Graph) -> Result<Properties, InvalidSmiles> {
+    in_view(model, |view| {
+        Ok(Properties {
+            mw: rdkit_molecular_weight(model),
+            logp: logp(model, view),
+            tpsa: rdkit_tpsa(model),
+            hba: count_acceptors(view),
+            hbd: hbd_count(model) as u32,
+            rotatable: rotatable_bond_count(model) as u32,
+            aromatic_rings: count_aromatic_rings(view),
+            alerts: count_alerts(view)?,
+        })
     })
 }
 
@@ -214,7 +223,7 @@ pub(crate) fn logp(model: &Graph, view: &Graph) -> f64 {
 fn complexity(molecule: &Molecule) -> Result<Complexity, InvalidSmiles> {
     let model = &molecule.model;
     let stereocenters = rdkit_chiral_centers(&molecule.graph, true).map_err(from_sanitizer)?;
-    let rings = count_rings(&smallest_rings(model));
+    let rings = count_rings(&rings(model)?);
     let fingerprint = rdkit_morgan_fingerprint(model, &RdkitMorganConfig::default())
         .map_err(|error| InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") })?;
     // Sort the fragments, because the order of a hash table would affect rounding errors in the
@@ -275,7 +284,14 @@ pub(crate) fn from_parser(error: SmilesError) -> InvalidSmiles {
 
 pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
     let detail = match error {
-        RdkitSmilesError::Unsupported(detail) => return InvalidSmiles::Unsupported { detail },
+        RdkitSmilesError::Unsupported(detail) => {
+            // The toolkit's reason is that RDKit has another algorithm for this case.
+            let detail = match detail.starts_with("ring perception") {
+                true => format!("a molecule with more than {MAX_RINGS} rings"),
+                false => detail,
+            };
+            return InvalidSmiles::Unsupported { detail };
+        }
         RdkitSmilesError::Sanitization(detail) => detail,
     };
     let atom = detail
@@ -289,21 +305,6 @@ pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
         }
         None => InvalidSmiles::Sanitization { detail },
     }
-}
-
-/// Returns the symmetrized smallest set of smallest rings, as defined by RDKit.
-pub(crate) fn smallest_rings(model: &Graph) -> Vec<Vec<usize>> {
-    let bonds: Vec<(usize, usize, bool)> = model
-        .bonds()
-        .map(|(_, bond)| {
-            let closes_rings = !matches!(bond.order, BondOrder::Zero | BondOrder::Dative);
-            (bond.atom1.0 as usize, bond.atom2.0 as usize, closes_rings)
-        })
-        .collect();
-    rdkit_symmetrized_sssr(model.atom_count(), &bonds).unwrap_or_else(|| {
-        let rings = all_ring_list(model);
-        rings.iter().map(|ring| ring.iter().map(|atom| atom.0 as usize).collect()).collect()
-    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use chematic::smarts::{
 use crate::error::{InvalidSmarts, InvalidSmiles};
 use crate::guard::guarded;
 use crate::molecule::Molecule;
+use crate::query_hydrogens::{merged, needs_hydrogen};
 use crate::smarts::check;
 
 /// A substructure pattern.
@@ -28,12 +29,32 @@ pub fn default_alerts() -> impl Iterator<Item = &'static str> {
 }
 
 impl Pattern {
-    /// Parses a SMARTS pattern. Leading and trailing whitespace is ignored.
+    /// Parses a SMARTS pattern. Leading and trailing whitespace is ignored. A hydrogen atom, e.g.
+    /// `[#1]` or `[H]`, becomes a condition on its neighbor, as in RDKit's
+    /// `MolFromSmarts(mergeHs=True)`, because molecules have no explicit hydrogen atoms.
     ///
     /// # Errors
     /// Returns an error if RDKit's `MolFromSmarts` would reject the pattern, if it is empty or too
-    /// long, or if it uses an unsupported feature.
+    /// long, if it only matches molecules with explicit hydrogen atoms, or if it uses an unsupported
+    /// feature, e.g. stereochemistry.
     pub fn parse(text: &str) -> Result<Self, InvalidSmarts> {
+        let pattern = Self::parse_explicit(text)?;
+        let query = merged(&pattern.query);
+        if needs_hydrogen(&query) {
+            let start = text.len() - text.trim_ascii_start().len();
+            return Err(InvalidSmarts::Unsupported {
+                position: start + 1,
+                detail: "it only matches molecules with explicit hydrogen atoms; use a condition such as [CH3] or [!H0]".to_owned(),
+            });
+        }
+        Ok(Self { query, ..pattern })
+    }
+
+    /// Parses a pattern whose hydrogen atoms match explicit hydrogen atoms.
+    ///
+    /// # Errors
+    /// Same as [`parse`](Self::parse).
+    pub(crate) fn parse_explicit(text: &str) -> Result<Self, InvalidSmarts> {
         let text = text.trim_ascii_end();
         let smarts = text.trim_ascii_start();
         let start = text.len() - smarts.len();
@@ -47,13 +68,26 @@ impl Pattern {
         Ok(Self { smarts: smarts.to_owned(), query })
     }
 
+    /// Parses an embedded pattern without hydrogen atoms.
+    ///
+    /// # Panics
+    /// Panics if the pattern is invalid.
+    pub(crate) fn embedded(smarts: &str) -> Self {
+        Self::parse_explicit(smarts)
+            .unwrap_or_else(|error| panic!("embedded pattern {smarts}: {error}"))
+    }
+
+    /// Returns the pattern as it is searched for.
+    pub(crate) fn query(&self) -> &QueryMolecule {
+        &self.query
+    }
+
     /// Returns the pattern as written.
     pub fn smarts(&self) -> &str {
         &self.smarts
     }
 
     /// Returns `true` if the molecule contains the pattern, like RDKit's `HasSubstructMatch`.
-    /// Chirality is ignored.
     ///
     /// # Errors
     /// Returns [`InvalidSmiles::Unsupported`] if the search takes too long or if the toolkit cannot
@@ -63,7 +97,7 @@ impl Pattern {
     }
 
     /// Counts the matches that cover distinct sets of atoms, like RDKit's
-    /// `len(GetSubstructMatches(pattern))`. Chirality is ignored. The maximum is 1,000.
+    /// `len(GetSubstructMatches(pattern))`. The maximum is 1,000.
     ///
     /// # Errors
     /// Same as [`matches`](Self::matches).
@@ -135,11 +169,7 @@ impl AtomFeatures {
     /// # Panics
     /// Panics if a pattern is invalid.
     pub(crate) fn new(patterns: &str) -> Self {
-        let parse = |smarts| {
-            Pattern::parse(smarts)
-                .unwrap_or_else(|error| panic!("embedded pattern {smarts}: {error}"))
-        };
-        Self(patterns.lines().map(parse).collect())
+        Self(patterns.lines().map(Pattern::embedded).collect())
     }
 
     /// Returns the atoms that match each pattern. `view` must use RDKit's aromaticity.

@@ -1,9 +1,22 @@
-//! Ring counts that are used for the scores.
+//! The rings of molecules, and counts that are used for the scores.
 
 use chematic::core::{AtomIdx, BondOrder, Molecule};
-use chematic::perception::ring_atom_flags;
+pub(crate) use chematic::perception::MAX_RINGS;
+use chematic::perception::{rdkit_sssr_ring_order, ring_atom_flags};
 
-/// Counts based on the symmetrized smallest set of smallest rings in RDKit.
+use crate::error::InvalidSmiles;
+use crate::guard::guarded;
+
+/// Returns the atoms of each ring in ring order. Since release 2026.09, RDKit's list of rings
+/// consists of all relevant cycles, i.e. the union of all minimum cycle bases. All algorithms use
+/// this list, including those of the toolkit (see `patches/chematic-perception`).
+pub(crate) fn rings(model: &Molecule) -> Result<Vec<Vec<AtomIdx>>, InvalidSmiles> {
+    guarded(|| rdkit_sssr_ring_order(model))?.ok_or_else(|| InvalidSmiles::Unsupported {
+        detail: format!("a molecule with more than {MAX_RINGS} rings"),
+    })
+}
+
+/// Counts based on all rings.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RingCounts {
     /// Number of atoms that are the only atom shared by two rings (`CalcNumSpiroAtoms`).
@@ -16,17 +29,22 @@ pub(crate) struct RingCounts {
 }
 
 /// Computes the counts. Each entry of `rings` contains the atoms in ring order.
-pub(crate) fn count_rings(rings: &[Vec<usize>]) -> RingCounts {
-    let bonds: Vec<Vec<(usize, usize)>> = rings.iter().map(|ring| ring_bonds(ring)).collect();
+pub(crate) fn count_rings(rings: &[Vec<AtomIdx>]) -> RingCounts {
+    let bonds: Vec<Vec<(AtomIdx, AtomIdx)>> = rings.iter().map(|ring| ring_bonds(ring)).collect();
+    let (atom_sets, bond_sets) = (Sets::new(rings), Sets::new(&bonds));
     let mut spiro = Vec::new();
     let mut bridgeheads = Vec::new();
-    for (i, first) in rings.iter().enumerate() {
-        for (j, second) in rings.iter().enumerate().take(i) {
-            let mut shared = first.iter().filter(|atom| second.contains(atom));
-            if let (Some(atom), None) = (shared.next(), shared.next()) {
-                spiro.push(*atom);
+    for first in 0..rings.len() {
+        for second in 0..first {
+            match atom_sets.count_shared(first, second) {
+                0 => {}
+                1 => spiro.extend(atom_sets.shared(first, second)),
+                _ if bond_sets.count_shared(first, second) >= 2 => {
+                    let shared: Vec<_> = bond_sets.shared(first, second).collect();
+                    bridgeheads.extend(path_ends(&shared));
+                }
+                _ => {}
             }
-            bridgeheads.extend(path_ends(&bonds[i], &bonds[j]));
         }
     }
     RingCounts {
@@ -68,35 +86,6 @@ pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     cycles
 }
 
-/// Returns `true` if the toolkit may have missed an aromatic ring, e.g. in 2,5-bridged furans and
-/// thiophenes.
-///
-/// In RDKit, O or S in a ring of nine or more atoms remains aromatic, unless a smaller ring with
-/// this atom comes first in its list of rings. The toolkit lists rings in a different order and
-/// disagreed with RDKit 2026.09.1 on 1,180 of 3,167 SMILES of this type. `rings` must be the rings
-/// of `model`.
-pub(crate) fn has_bridging_heteroarene(model: &Molecule, rings: &[Vec<usize>]) -> bool {
-    let is_conjugated = |atom: usize| {
-        let index = AtomIdx(atom as u32);
-        let is_double =
-            |(_, bond): (AtomIdx, _)| matches!(model.bond(bond).order, BondOrder::Double);
-        model.atom(index).aromatic || model.neighbors(index).any(is_double)
-    };
-    let is_bridge = |atom: usize| {
-        let index = AtomIdx(atom as u32);
-        let of = model.atom(index);
-        let is_divalent = matches!(of.element.atomic_number(), 8 | 16) && of.charge == 0;
-        is_divalent && !of.aromatic && model.neighbors(index).count() == 2
-    };
-    rings.iter().filter(|ring| ring.len() <= LARGEST_SMALL_RING).any(|ring| {
-        let in_large_ring = |atom: &usize| {
-            rings.iter().any(|other| other.len() > LARGEST_SMALL_RING && other.contains(atom))
-        };
-        ring.iter().any(|atom| is_bridge(*atom) && in_large_ring(atom))
-            && ring.iter().all(|atom| is_bridge(*atom) || is_conjugated(*atom))
-    })
-}
-
 /// Maximum size of a ring that is not a macrocycle.
 const LARGEST_SMALL_RING: usize = 8;
 
@@ -104,29 +93,63 @@ fn is_single_or_aromatic(order: BondOrder) -> bool {
     matches!(order, BondOrder::Single | BondOrder::Up | BondOrder::Down | BondOrder::Aromatic)
 }
 
-fn ring_bonds(ring: &[usize]) -> Vec<(usize, usize)> {
+fn ring_bonds(ring: &[AtomIdx]) -> Vec<(AtomIdx, AtomIdx)> {
     let next = ring.iter().cycle().skip(1);
     ring.iter().zip(next).map(|(&a, &b)| (a.min(b), a.max(b))).collect()
 }
 
-/// Returns the atoms at the ends of the path shared by two rings, if it consists of at least two
-/// bonds.
-fn path_ends(first: &[(usize, usize)], second: &[(usize, usize)]) -> Vec<usize> {
-    let shared: Vec<_> = first.iter().filter(|bond| second.contains(bond)).collect();
-    if shared.len() < 2 {
-        return Vec::new();
-    }
-    let ends: Vec<usize> = shared.iter().flat_map(|bond| [bond.0, bond.1]).collect();
-    ends.iter()
-        .copied()
-        .filter(|end| ends.iter().filter(|other| *other == end).count() == 1)
-        .collect()
+/// Returns the atoms at the ends of the path of bonds that two rings share.
+fn path_ends(shared: &[(AtomIdx, AtomIdx)]) -> Vec<AtomIdx> {
+    let mut ends: Vec<AtomIdx> = shared.iter().flat_map(|bond| [bond.0, bond.1]).collect();
+    ends.sort_unstable();
+    ends.chunk_by(AtomIdx::eq).filter(|same| same.len() == 1).map(|same| same[0]).collect()
 }
 
-fn distinct(mut atoms: Vec<usize>) -> usize {
+fn distinct(mut atoms: Vec<AtomIdx>) -> usize {
     atoms.sort_unstable();
     atoms.dedup();
     atoms.len()
+}
+
+/// The members of each ring as a set of bits.
+struct Sets<T> {
+    /// All members in ascending order. The index of a member is its bit.
+    members: Vec<T>,
+    words: usize,
+    bits: Vec<u64>,
+}
+
+impl<T: Copy + Ord> Sets<T> {
+    fn new(rings: &[Vec<T>]) -> Self {
+        let mut members: Vec<T> = rings.iter().flatten().copied().collect();
+        members.sort_unstable();
+        members.dedup();
+        let words = members.len().div_ceil(64);
+        let mut bits = vec![0; rings.len() * words];
+        for (ring, of) in rings.iter().enumerate() {
+            for bit in of.iter().filter_map(|member| members.binary_search(member).ok()) {
+                bits[ring * words + bit / 64] |= 1 << (bit % 64);
+            }
+        }
+        Self { members, words, bits }
+    }
+
+    fn common(&self, first: usize, second: usize) -> impl Iterator<Item = u64> {
+        let of = |ring: usize| &self.bits[ring * self.words..][..self.words];
+        of(first).iter().zip(of(second)).map(|(a, b)| a & b)
+    }
+
+    fn count_shared(&self, first: usize, second: usize) -> u32 {
+        self.common(first, second).map(u64::count_ones).sum()
+    }
+
+    /// Returns the members that two rings share.
+    fn shared(&self, first: usize, second: usize) -> impl Iterator<Item = T> {
+        self.common(first, second).enumerate().flat_map(move |(word, common)| {
+            let is_set = move |bit: &usize| (common >> bit) & 1 != 0;
+            (0..64).filter(is_set).map(move |bit| self.members[word * 64 + bit])
+        })
+    }
 }
 
 /// A disjoint-set forest. A bond between two atoms of the same set closes a cycle.
@@ -158,7 +181,8 @@ mod tests {
     use super::*;
 
     fn check(rings: &[&[usize]], spiro_atoms: usize, bridgeheads: usize, macrocycle: bool) {
-        let rings: Vec<Vec<usize>> = rings.iter().map(|ring| ring.to_vec()).collect();
+        let atoms = |ring: &&[usize]| ring.iter().map(|atom| AtomIdx(*atom as u32)).collect();
+        let rings: Vec<Vec<AtomIdx>> = rings.iter().map(atoms).collect();
         assert_eq!(
             count_rings(&rings),
             RingCounts { spiro_atoms, bridgeheads, macrocycle },

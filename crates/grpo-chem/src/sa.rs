@@ -28,13 +28,34 @@ pub struct Complexity {
 
 /// Computes the synthetic accessibility score, from 1 (easy) to 10 (hard). NaN if there are no
 /// fragments.
+///
+/// The score does not always increase with the difficulty: RDKit's smoothing maps values from 8 to 9
+/// to values from 1 to 8. See [`Molecule::monotonic_sa`](crate::Molecule::monotonic_sa).
 pub fn sa_score(complexity: &Complexity) -> f64 {
+    let score = unsmoothed(complexity);
+    let score = if score > LARGEST_UNSMOOTHED { smoothed(score) } else { score };
+    score.clamp(1.0, 10.0)
+}
+
+/// Computes the score such that it never decreases when the molecule gets harder.
+pub(crate) fn monotonic(complexity: &Complexity) -> f64 {
+    let score = unsmoothed(complexity);
+    let is_smoothed = score > LARGEST_UNSMOOTHED;
+    let score = if is_smoothed { smoothed(score).max(LARGEST_UNSMOOTHED) } else { score };
+    score.clamp(1.0, 10.0)
+}
+
+const LARGEST_UNSMOOTHED: f64 = 8.0;
+
+fn smoothed(score: f64) -> f64 {
+    LARGEST_UNSMOOTHED + (score - LARGEST_UNSMOOTHED).ln()
+}
+
+fn unsmoothed(complexity: &Complexity) -> f64 {
     let raw =
         fragment_score(complexity) - complexity_penalty(complexity) + symmetry_bonus(complexity);
-    // Raw values from -4 to 2.5 are inverted and mapped to 1..10. Scores above 8 are smoothed.
-    let score = 11.0 - (raw + 5.0) / 6.5 * 9.0;
-    let score = if score > 8.0 { 8.0 + (score - 8.0).ln() } else { score };
-    score.clamp(1.0, 10.0)
+    // Raw values from -4 to 2.5 are inverted and mapped to 1..10.
+    11.0 - (raw + 5.0) / 6.5 * 9.0
 }
 
 /// Returns the mean contribution of all fragments. Unknown fragments contribute -4.
@@ -121,6 +142,24 @@ mod tests {
                 assert!((ours - expected).abs() < 1e-12, "{complexity:?}: {ours} {expected}");
             }
         }
+    }
+
+    #[test]
+    fn a_harder_molecule_never_scores_better() {
+        let mut last = 1.0;
+        for bridgeheads in (0..4_000_000).step_by(997) {
+            let harder = Complexity { bridgeheads, ..plain(9, vec![(7, 9)]) };
+            let score = monotonic(&harder);
+            assert!(score >= last, "{bridgeheads}: {score} < {last}");
+            let rdkit = sa_score(&harder);
+            assert!(score == rdkit || (score == 8.0 && rdkit < 8.0), "{score} {rdkit}");
+            last = score;
+        }
+        assert!(last > 9.0, "{last}");
+        // Many molecules are just above 8, where RDKit's score turns round.
+        let turned = Complexity { stereocenters: 0, ..plain(3, vec![(7, 3)]) };
+        assert!((8.0..=10.0).contains(&monotonic(&turned)));
+        assert!(monotonic(&plain(0, Vec::new())).is_nan());
     }
 
     #[test]

@@ -13,7 +13,6 @@
 //! ```
 
 use crate::error::InvalidSmarts;
-use crate::grammar::CHIRAL_CLASSES;
 
 /// Maximum length of a pattern in bytes. The longest pattern in RDKit's filter catalogs has fewer
 /// than 500. The limit restricts the call stack and the time of a search.
@@ -24,6 +23,10 @@ const MAX_BRANCHES: usize = 200;
 
 /// Maximum number of nested `$(…)`. This is the limit of the toolkit's parser.
 const MAX_NESTING: usize = 8;
+
+/// A search ignores stereochemistry, like RDKit's by default, so such a pattern would match other
+/// stereoisomers too.
+const STEREO: &str = "stereochemistry, which the search would ignore; remove '/' and '\\' between atoms and '@' in brackets";
 
 const EXPECTED_STEP: &str = "expected an atom, a bond, a branch or a ring-closure label";
 
@@ -206,6 +209,9 @@ impl<'a> Checker<'a> {
             _ if negated => return self.fail("expected a bond after '!'"),
             _ => 0,
         };
+        if matches!(self.peek(), Some(b'/' | b'\\')) {
+            return self.unsupported(self.at, STEREO);
+        }
         self.at += length;
         Ok(length > 0)
     }
@@ -338,7 +344,7 @@ impl<'a> Checker<'a> {
                 }
                 if self.take(*sign) || self.number()?.is_some() { Ok(()) } else { self.range() }
             }
-            Some(b'@') => self.chirality(),
+            Some(b'@') => self.unsupported(self.at, STEREO),
             Some(b'^') if matches!(rest.get(1), Some(b'0'..=b'5')) => {
                 self.at += 2;
                 Ok(())
@@ -362,23 +368,6 @@ impl<'a> Checker<'a> {
             return Ok(());
         }
         self.fail("expected a range such as {1-3}, {1-} or {-3}")
-    }
-
-    fn chirality(&mut self) -> Check {
-        self.at += 1;
-        let class = self.text.get(self.at..self.at + 2).unwrap_or_default();
-        let Some(&(_, permutations)) = CHIRAL_CLASSES.iter().find(|(name, _)| *name == class)
-        else {
-            self.take(b'@');
-            return Ok(());
-        };
-        self.at += 2;
-        match self.number()? {
-            Some(number) if number == 0 || number > permutations => {
-                self.fail("not a permutation of this chiral class")
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Parses a number without leading zeros.

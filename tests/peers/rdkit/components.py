@@ -42,6 +42,12 @@ def qed_property(index):
     return lambda mol: QED.properties(mol)[index]
 
 
+def graph_length(mol):
+    """The longest distance within a fragment. RDKit's distance between fragments is 100,000,000."""
+    distances = Chem.GetDistanceMatrix(mol)
+    return int(numpy.max(distances[distances < 1e8]))
+
+
 NUMBERS = {
     "qed": QED.qed,
     "sa": sascorer.calculateScore,
@@ -64,7 +70,7 @@ NUMBERS = {
     "sp_atoms": hybridized(Chem.HybridizationType.SP),
     "sp2_atoms": hybridized(Chem.HybridizationType.SP2),
     "sp3_atoms": hybridized(Chem.HybridizationType.SP3),
-    "graph_length": lambda mol: int(numpy.max(Chem.GetDistanceMatrix(mol))),
+    "graph_length": graph_length,
 }
 
 
@@ -101,7 +107,7 @@ def theirs(smiles):
 
 def set_up(patterns, references):
     global PATTERNS, REFERENCES
-    PATTERNS = [Chem.MolFromSmarts(smarts) for smarts in patterns]
+    PATTERNS = [Chem.MolFromSmarts(smarts, mergeHs=True) for smarts in patterns]
     REFERENCES = references
 
 
@@ -186,7 +192,7 @@ def fixture(arguments):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["pattern", "counts"])
         for smarts in lines(folder / "patterns.smarts"):
-            pattern = Chem.MolFromSmarts(smarts)
+            pattern = Chem.MolFromSmarts(smarts, mergeHs=True)
             counts = [] if pattern is None else [len(mol.GetSubstructMatches(pattern)) for mol in mols]
             writer.writerow([smarts, " ".join(map(str, counts))])
 

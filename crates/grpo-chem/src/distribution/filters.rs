@@ -3,12 +3,10 @@
 use std::sync::LazyLock;
 
 use chematic::core::Element;
-use chematic::smiles::rdkit_added_hs_molecule;
 
 use crate::descriptor::Descriptor;
 use crate::error::InvalidSmiles;
-use crate::guard::guarded;
-use crate::molecule::Molecule;
+use crate::molecule::{Molecule, in_view};
 use crate::query::Pattern;
 use crate::screen::{Census, Screen};
 
@@ -35,10 +33,16 @@ impl Molecule {
     /// # Errors
     /// Same as [`Pattern::matches`].
     pub fn passes_moses_filters(&self) -> Result<bool, InvalidSmiles> {
+        // Hydrogen atoms of the patterns become conditions on their neighbors, so that they need
+        // not be added to the molecule.
         static PATTERNS: LazyLock<Vec<(Screen, Pattern)>> = LazyLock::new(|| {
-            let patterns = include_str!("../../data/moses_filters.smarts").lines();
-            let patterns = patterns.map(Pattern::embedded);
-            patterns.map(|pattern| (Screen::new(pattern.query()), pattern)).collect()
+            let pattern = |line: &str| {
+                let pattern = Pattern::parse(line);
+                let pattern =
+                    pattern.unwrap_or_else(|error| panic!("embedded pattern {line}: {error}"));
+                (Screen::new(pattern.query()), pattern)
+            };
+            include_str!("../../data/moses_filters.smarts").lines().map(pattern).collect()
         });
         let is_allowed = |atom: &chematic::core::Atom| {
             !atom.wildcard && atom.charge == 0 && ELEMENTS.contains(&atom.element)
@@ -48,22 +52,22 @@ impl Molecule {
         {
             return Ok(false);
         }
-        // The patterns contain explicit hydrogen atoms.
-        let whole = guarded(|| rdkit_added_hs_molecule(self.graph()))?.ok_or_else(|| {
-            InvalidSmiles::Unsupported { detail: "explicit hydrogen atoms".to_owned() }
-        })?;
-        let census = Census::new(&whole);
-        for (screen, pattern) in PATTERNS.iter() {
-            if screen.passes(&census) && pattern.is_in(&whole)? {
-                return Ok(false);
+        in_view(self.model(), |view| {
+            let census = Census::new(view);
+            for (screen, pattern) in PATTERNS.iter() {
+                if screen.passes(&census) && pattern.is_in(view)? {
+                    return Ok(false);
+                }
             }
-        }
-        Ok(true)
+            Ok(true)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use chematic::smiles::rdkit_added_hs_molecule;
+
     use super::*;
 
     /// Merging hydrogen atoms has the same result as adding them to the molecule.

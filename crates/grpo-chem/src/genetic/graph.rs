@@ -8,7 +8,7 @@ use chematic::core::{
     Atom, AtomIdx, BondOrder, Chirality, Element, Molecule as Model, MoleculeBuilder,
     STEREO_H_SENTINEL, apply_kekule, implicit_hcount, kekulize,
 };
-use chematic::perception::rdkit_sssr_order::rdkit_symmetrized_sssr;
+use chematic::perception::rdkit_symmetrized_sssr;
 use chematic::smiles::{parse_template, write};
 
 use crate::guard::guarded;
@@ -177,8 +177,7 @@ impl KekuleGraph {
         (0..is_found.len()).filter(|atom| is_found[*atom]).collect()
     }
 
-    /// Returns the rings of the symmetrized smallest set of smallest rings. `None` if the toolkit
-    /// cannot find them.
+    /// Returns the rings. `None` if there are too many.
     pub(super) fn rings(&self) -> Option<Vec<Vec<usize>>> {
         let bonds: Vec<_> = self.bonds().map(|[a, b]| (a, b, true)).collect();
         guarded(|| rdkit_symmetrized_sssr(self.atoms.len(), &bonds)).ok()?

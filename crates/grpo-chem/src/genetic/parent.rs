@@ -3,8 +3,8 @@
 use chematic::core::{AtomIdx, BondEntry, BondIdx, BondOrder};
 
 use super::graph::KekuleGraph;
-use crate::guard::guarded;
-use crate::molecule::{Molecule, smallest_rings};
+use crate::molecule::Molecule;
+use crate::rings::rings;
 
 /// Largest ring of a child, unless a parent has a larger one.
 const LARGEST_RING: usize = 6;
@@ -79,9 +79,9 @@ pub(super) fn accepted(
 /// bonds between atoms of rings with three or four atoms. `None` if the toolkit panics.
 fn ring_faults(molecule: &Molecule) -> Option<usize> {
     let model = molecule.model();
-    let rings = guarded(|| smallest_rings(model)).ok()?;
+    let rings = rings(model).ok()?;
     let is_in = |atom: AtomIdx, max: usize| {
-        rings.iter().any(|ring| ring.len() <= max && ring.contains(&(atom.0 as usize)))
+        rings.iter().any(|ring| ring.len() <= max && ring.contains(&atom))
     };
     let is_allene = |atom: AtomIdx| {
         let is_double = |(other, bond): &(AtomIdx, BondIdx)| {
@@ -91,9 +91,9 @@ fn ring_faults(molecule: &Molecule) -> Option<usize> {
     };
     let is_strained = |bond: &BondEntry| match bond.order {
         BondOrder::Double => is_in(bond.atom1, 4) && is_in(bond.atom2, 4),
-        BondOrder::Triple => rings.iter().any(|ring| {
-            [bond.atom1, bond.atom2].iter().all(|atom| ring.contains(&(atom.0 as usize)))
-        }),
+        BondOrder::Triple => {
+            rings.iter().any(|ring| [bond.atom1, bond.atom2].iter().all(|atom| ring.contains(atom)))
+        }
         _ => false,
     };
     let allenes = model.atoms().filter(|(atom, _)| is_allene(*atom)).count();

@@ -9,11 +9,12 @@ use chematic::perception::with_rdkit_parity_view;
 
 use super::feature_morgan::fcfp4;
 use super::pharmacophore::pharmacophores;
-use crate::descriptor::{is_aromatic, rings};
+use crate::descriptor::is_aromatic;
 use crate::error::InvalidSmiles;
 use crate::fingerprint::{Counts, Morgan, MorganRadius};
 use crate::guard::guarded;
 use crate::molecule::Molecule;
+use crate::rings::rings;
 
 /// A fingerprint whose Tanimoto similarity is a score. Stereochemistry is ignored.
 #[derive(Debug, Clone, Copy)]

@@ -83,10 +83,32 @@ fn similarities_equal_rdkit() {
     }
 }
 
+/// RDKit fails for these scaffolds. Without a scaffold, molecules would escape a diversity filter.
 #[test]
-fn carbon_cannot_replace_an_atom_with_five_neighbors() {
-    let molecule = Molecule::parse("c1ccccc1P(c1ccccc1)(c1ccccc1)(c1ccccc1)c1ccccc1").unwrap();
-    assert!(matches!(molecule.topological_scaffold(), Err(InvalidSmiles::Valence { .. })));
+fn an_atom_with_five_neighbors_becomes_a_wildcard() {
+    let scaffold = |smiles: &str| {
+        let molecule = Molecule::parse(smiles).unwrap();
+        molecule.topological_scaffold().unwrap()
+    };
+    let five = "C1CCC(*(C2CCCCC2)(C2CCCCC2)(C2CCCCC2)C2CCCCC2)CC1";
+    for smiles in [
+        "c1ccccc1P(c1ccccc1)(c1ccccc1)(c1ccccc1)c1ccccc1",
+        "Cc1ccc(P(c2ccccc2)(c2ccccc2)(c2ccccc2)c2ccccc2)cc1",
+        "n1ccccc1P(c1ccccc1)(c1ccccc1)(c1ccccc1)c1ccccc1",
+    ] {
+        assert_eq!(scaffold(smiles), five, "{smiles}");
+    }
+    let six = "c1ccc(S(c2ccccc2)(c2ccccc2)(c2ccccc2)(c2ccccc2)c2ccccc2)cc1";
+    assert!(scaffold(six).contains('*') && scaffold(six) != five);
+    for smiles in ["Cc1ccc2c(c1)OP1(O2)(Oc2ccccc2O1)c1ccccc1", "C1CCS2(CC1)(CCCC2)C1CC1"] {
+        let molecule = Molecule::parse(smiles).unwrap();
+        let expected = scaffold(smiles);
+        assert!(expected.contains('*'), "{smiles}: {expected}");
+        for random in 0..20 {
+            let spelling = molecule.randomized_smiles(random).unwrap();
+            assert_eq!(scaffold(&spelling), expected, "{smiles} as {spelling}");
+        }
+    }
 }
 
 /// The fields of V2000 have fixed widths.

@@ -68,6 +68,8 @@ fn several_canonical_forms_have_one_identity() {
         "O=C(c1ccccc1C(=O)N1C(=O)c2ccccc2C1=O)N1C(=O)c2ccccc2C1=O",
         "O=C(C[C@]1(c2ccc(-c3ccc(F)cc3)cc2)C2CC3CC1CC(C2)[C@H]3O)N1CC(O)C1",
         "[C@H]12[C@H]3[C@@H]4[C@H]5[C@@H]([C@H]1N24)N53",
+        // Two forms, both fixed points.
+        "O1O[C@]23[C@H]4[C@H]2C143",
         r"[H]/N=C(C=C)\C(/N=C\[O-])=N\[H]",
         "COC(=O)CC[C@@H](C)[C@H]1CC[C@H]2[C@H]3[C@H](CC[C@@]21C)[C@@]1(C)CC[C@]2(C[C@H]1C[C@H]3OC(C)=O)OOC1(CC[C@@H](C)CC1)OO2",
     ] {

@@ -5,6 +5,7 @@ mod components;
 mod distribution;
 mod drawings;
 mod genetic;
+mod hard;
 mod patterns;
 mod pmo;
 mod randomized;

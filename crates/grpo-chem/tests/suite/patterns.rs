@@ -99,6 +99,54 @@ fn an_error_has_a_position_and_a_reason() {
     }
 }
 
+/// These patterns would match nothing, or more than they say.
+#[test]
+fn patterns_that_cannot_work_are_refused() {
+    let stereo = "stereochemistry, which the search would ignore; remove '/' and '\\' between atoms and '@' in brackets";
+    for (smarts, position) in [
+        ("C/C=C/C", 2),
+        (r"F\\C=CF", 2),
+        ("C-,/C=C/C", 4),
+        ("[C@H](F)(Cl)Br", 3),
+        ("[$([C@@](F)(Cl)Br)]", 6),
+        ("[C@TH1](F)Cl", 3),
+    ] {
+        let error = Pattern::parse(smarts).err().unwrap().to_string();
+        assert_eq!(error, format!("not supported at position {position}: {stereo}"), "{smarts}");
+    }
+    for smarts in ["[#1]", "[H]", "[H][H]", "[2H]C", "[#1]-[#1]", "C[#1;+]~[#1]", "[#6]~[$([#1]O)]"]
+    {
+        let error = Pattern::parse(smarts).err().unwrap().to_string();
+        assert!(error.contains("only matches molecules with explicit hydrogen atoms"), "{error}");
+    }
+    // A ring bond is no stereochemistry, and hydrogen is one of several elements or excluded.
+    for smarts in ["C@C", "C!@C", "[#1,#6]", "[!#1]", "[C,$([#1])]", "[!$([#1])]", "[*H]", "[CH3]"]
+    {
+        assert!(Pattern::parse(smarts).is_ok(), "{smarts}");
+    }
+}
+
+/// Alerts with hydrogen atoms, as in RDKit's PAINS file.
+#[test]
+fn hydrogen_atoms_are_conditions_on_their_neighbors() {
+    let hydrazone =
+        "c:1(:c(:c(:c(:c(:c:1-[#1])-[#1])-[#7](-[#1])-[#1])-[#1])-[#1])-[#6]=[#7]-[#7]-[#1]";
+    for (smarts, smiles, expected) in [
+        (hydrazone, "Nc1ccc(C=NN)cc1", true),
+        (hydrazone, "CNc1ccc(C=NN)cc1", false),
+        (hydrazone, "Nc1ccc(C=NN(C)C)cc1", false),
+        ("C([H])([H])([H])[H]", "C", true),
+        ("C([H])([H])([H])[H]", "CC", false),
+        ("[H]OC", "CO", true),
+        ("[H]OC", "COC", false),
+    ] {
+        let (pattern, molecule) =
+            (Pattern::parse(smarts).unwrap(), Molecule::parse(smiles).unwrap());
+        assert_eq!(pattern.matches(&molecule), Ok(expected), "{smarts} in {smiles}");
+        assert_eq!(pattern.smarts(), smarts);
+    }
+}
+
 /// None of these patterns may overflow the stack or take long.
 #[test]
 fn hostile_patterns_are_refused() {
