@@ -377,10 +377,10 @@ mod tests {
                     let passes = screen.passes(&census);
                     assert!(passes || !matches, "{} in {smiles}", pattern.smarts());
                     ruled_out += usize::from(!passes);
-                    searched += usize::from(passes && !matches);
+                    searched += usize::from(passes && !matches && !census.is_altered);
                 }
             }
         }
-        assert!(15 * searched < ruled_out, "{searched} searched in vain, {ruled_out} ruled out");
+        assert!(40 * searched < ruled_out, "{searched} searched in vain, {ruled_out} ruled out");
     }
 }
