@@ -182,7 +182,7 @@ fn kinds_that_are_not_supported() {
         ),
         (
             json!({"lora_alpha": 1e39}),
-            "lora_alpha = 1e39 is out of range; expected 1.2e-38 to 3.4e38",
+            "lora_alpha = 1e+39 is out of range; expected 1.2e-38 to 3.4e38",
         ),
         (
             json!({"lora_dropout": 1}),
