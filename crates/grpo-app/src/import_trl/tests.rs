@@ -408,7 +408,7 @@ fn what_values_get_wrong() {
     }
     let list = Given::new("a.yaml", json!([1])).unwrap_err().to_string();
     assert!(list.starts_with("a.yaml: the file is a list, not a mapping; "), "{list}");
-    let both = json!({"dtype": "float32", "torch_dtype": "float32"});
+    let both = json!({"dtype": "float32", "torch_dtype": "bfloat16"});
     let both = Given::new("a.yaml", both).unwrap_err().to_string();
     assert_eq!(both, "a.yaml: torch_dtype is the old name of dtype; remove one of the two");
 }
