@@ -27,7 +27,7 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
     assert!(page.contains(&format!("<p class=\"word\">{headline}</p>")), "{headline}");
     let criteria: Vec<&str> = lines.clone().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(criteria.len(), 5, "{criteria:?}");
-    for line in [&[reward], &criteria[..]].concat() {
+    for line in [&[reward][..], &criteria[..]].concat() {
         let (name, sentence) = line[14..].split_once(": ").unwrap();
         for words in [name, sentence] {
             let escaped = words.replace('/', "&#x2f;").replace('`', "&#x60;").replace('<', "&lt;");
