@@ -307,8 +307,8 @@ mod tests {
         let page = render(&[run]);
         let (_, best) = page.split_once("Best completions of step 3").unwrap();
         let best = best.split_once("<h2>").map_or(best, |(best, _)| best);
-        let count = |text: &str| best.matches(text).count();
-        assert_eq!((count("C1C"), count("N1C")), (1, 1), "{best}");
-        assert_eq!(count("c1c") + count("C1c"), 0, "{best}");
+        let has = |text: &str| best.contains(text);
+        assert_eq!(best.matches("<article>").count(), 2, "{best}");
+        assert!(has("C1C") && has("N1C") && !has("c1c") && !has("C1c"), "{best}");
     }
 }
