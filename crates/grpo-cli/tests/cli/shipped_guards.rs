@@ -96,7 +96,7 @@ fn guards_watch_the_bad_side() {
         let bad = bad.get(watch);
         let bad = bad.unwrap_or_else(|| panic!("{}: {watch} is not in the table", guard.file));
         let is_bad = |side: &&str| side == bad || bad == "both";
-        assert!(sides.iter().all(|side| is_bad(side)), "{}: {watch} {sides:?}", guard.file);
+        assert!(sides.iter().all(is_bad), "{}: {watch} {sides:?}", guard.file);
     }
     // Judges score corruption, so the documented side is that of their description.
     let metrics = fs::read_to_string(root().join("docs/metrics.md")).unwrap();
@@ -184,8 +184,8 @@ fn spoiled(watch: &str, side: &str) -> Option<Spoiled> {
 /// A reward whose program fails.
 const FAILING: &str = "reward={type=\"command\",command=[\"false\"]}";
 
-/// Trains with one guard only and returns the steps in which it tripped, and its values there.
-fn trips(guard: &Guard, side: &str, spoiled: &Spoiled) -> Vec<(u64, Option<f64>)> {
+/// Trains with one guard only and expects that it trips on a side.
+fn check(guard: &Guard, side: &str, spoiled: &Spoiled) {
     let place = (spoiled.place)();
     let guards = toml::Value::Array(vec![toml::Value::Table(guard.table.clone())]);
     let guards = format!("guards={guards}");
@@ -196,7 +196,7 @@ fn trips(guard: &Guard, side: &str, spoiled: &Spoiled) -> Vec<(u64, Option<f64>)
     assert!(place.path("run").exists(), "{}: {}", guard.watch(), ended.stderr);
     let events = place.read("run/events.jsonl");
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let tripped = events.filter(|event| event["event"] == "guard");
+    let mut tripped = events.filter(|event| event["event"] == "guard");
     let is_beyond = |value: Option<f64>| match (value, guard.bound(side)) {
         (Some(value), Some(bound)) => {
             if side == "above" {
@@ -208,12 +208,9 @@ fn trips(guard: &Guard, side: &str, spoiled: &Spoiled) -> Vec<(u64, Option<f64>)
         (value, None) => value.is_none(),
         (None, Some(_)) => true,
     };
-    let tripped: Vec<(u64, Option<f64>)> = tripped
-        .map(|event| (event["step"].as_u64().unwrap(), event["value"].as_f64()))
-        .filter(|(_, value)| is_beyond(*value))
-        .collect();
+    let has_tripped = tripped.any(|event| is_beyond(event["value"].as_f64()));
     assert!(
-        !tripped.is_empty(),
+        has_tripped,
         "{}: {} never was {side} {:?}: {}{}\n{}",
         guard.file,
         guard.watch(),
@@ -222,7 +219,6 @@ fn trips(guard: &Guard, side: &str, spoiled: &Spoiled) -> Vec<(u64, Option<f64>)
         ended.stderr,
         place.read("run/metrics.jsonl")
     );
-    tripped
 }
 
 #[test]
@@ -236,13 +232,7 @@ fn each_guard_trips_when_it_should() {
             }
             let run = spoiled(watch, side);
             let run = run.unwrap_or_else(|| panic!("{}: no run spoils {watch} {side}", guard.file));
-            let (step, value) = trips(&guard, side, &run)[0];
-            let sets = run.sets.join(" ");
-            println!(
-                "| {} | `{watch}` {side} {:?} | {sets} | {step} | {value:?} |",
-                guard.file,
-                guard.bound(side)
-            );
+            check(&guard, side, &run);
         }
     }
 }

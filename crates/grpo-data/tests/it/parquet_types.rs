@@ -167,7 +167,8 @@ fn types_without_a_counterpart_are_refused_with_the_column() {
         ("binary x (GEOGRAPHY)", 1, "is of the type geography"),
     ] {
         let error = read(&format!("optional {kind};"), &Stored::Bytes(vec![1; size])).unwrap_err();
-        let start = format!("`p.parquet` cannot be read as Parquet after row 0: column `x` {expected}");
+        let start =
+            format!("`p.parquet` cannot be read as Parquet after row 0: column `x` {expected}");
         assert!(error.starts_with(&start), "{kind}: {error}");
     }
 }
@@ -176,13 +177,17 @@ fn types_without_a_counterpart_are_refused_with_the_column() {
 fn lists_of_old_writers_are_lists() {
     let list = "optional group x (LIST) { repeated int32 element; }";
     let bytes = file(list, &Stored::Int(7), (&[1, 2], &[0, 0]));
-    let found: Vec<Value> =
-        results("p.parquet", &bytes).into_iter().map(|row| row.unwrap().fields["x"].clone()).collect();
+    let found: Vec<Value> = results("p.parquet", &bytes)
+        .into_iter()
+        .map(|row| row.unwrap().fields["x"].clone())
+        .collect();
     assert_eq!(found, [json!([]), json!([7])]);
     let structs = "optional group x (LIST) { repeated group array { required int32 a; } }";
     let bytes = file(structs, &Stored::Int(7), (&[0, 2], &[0, 0]));
-    let found: Vec<Value> =
-        results("p.parquet", &bytes).into_iter().map(|row| row.unwrap().fields["x"].clone()).collect();
+    let found: Vec<Value> = results("p.parquet", &bytes)
+        .into_iter()
+        .map(|row| row.unwrap().fields["x"].clone())
+        .collect();
     assert_eq!(found, [json!(null), json!([{"a": 7}])]);
 }
 

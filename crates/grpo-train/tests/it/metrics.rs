@@ -9,7 +9,7 @@ use grpo_train::{Decode, Metrics, StepReport};
 use crate::oracle::{advantages, completions};
 use crate::support::{chains, config, grpo, take_step};
 
-const NAMES: [&str; 69] = [
+const NAMES: [&str; 70] = [
     "step",
     "reward",
     "reward_std",

@@ -240,7 +240,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &edit("another", json!(1)),
-        "reward.model: FOLDER/engagement.json: not a valid description of an engagement model: unknown field",
+        "reward.model: FOLDER/engagement.json: not a valid description of an engagement model: unknown key",
     );
     check(
         &edit("hidden", json!([0, 4])),

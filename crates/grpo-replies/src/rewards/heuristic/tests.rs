@@ -212,7 +212,7 @@ fn settings_are_checked() {
     };
     check(serde_json::json!({"type": "heuristic", "embedder": hashed}), None);
     check(with("relevance", 0.2.into()), Some("sum to 1, but they sum to 0.8"));
-    check(with("safety_weight", 0.2.into()), Some("unknown field `safety_weight`"));
+    check(with("safety_weight", 0.2.into()), Some("unknown key `safety_weight`"));
     check(
         with("generic_words", vec!["fine", "?"].into()),
         Some("reward.generic_words contains '?'"),
@@ -223,7 +223,7 @@ fn settings_are_checked() {
     );
     check(
         with("embedder", serde_json::json!({"type": "minilm"})),
-        Some("unknown variant `minilm`"),
+        Some("unknown value `minilm`"),
     );
     check(serde_json::json!({"type": "heuristic"}), Some("set reward.embedder"));
     let mut negative = with("relevance", 0.5.into());
