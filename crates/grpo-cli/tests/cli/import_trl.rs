@@ -152,7 +152,7 @@ class Rows:
         with open(path, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in self.rows)
 
-def load_dataset(name, split, **options):
+def load_dataset(path, split, **options):
     row = {"problem": "2 + 2 = ?", "prompt": "4 + 4 = ?", "solution": "4", "answer": "4", "messages": [{"role": "user", "content": "?"}]}
     return Rows([row] * 4)
 "#;
@@ -225,6 +225,8 @@ fn recipes_of_open_r1_lead_to_a_run() {
         let folder = format!("models/{}", model.rsplit_once('/').unwrap().1);
         if !place.path(&folder).exists() {
             place.succeed(&["init", "source/config.json", "-o", &folder]);
+            // Downloaded models have no manifest.
+            std::fs::remove_file(place.path(&format!("{folder}/manifest.json"))).unwrap();
         }
         follow(&place, &to_do);
         let toml = format!("recipe{i}.toml");
