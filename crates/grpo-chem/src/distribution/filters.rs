@@ -86,7 +86,7 @@ mod tests {
                 found += u32::from(merged);
             }
         }
-        assert!(found > 50, "{found}");
+        assert!(found > 10, "{found}");
     }
 
     /// Computed with MOSES's `mol_passes_filters` and RDKit 2026.09.

@@ -24,7 +24,7 @@ pub(super) enum Property {
     /// 1 if the Bemis–Murcko scaffold is one of these canonical SMILES, otherwise 0.
     Scaffold(BTreeSet<String>),
     /// 0 if the molecule is one of these, otherwise 1.
-    Novelty(KnownMolecules),
+    Novelty(Box<KnownMolecules>),
     /// 1 if the molecule has this formula, otherwise 0.
     Formula(String),
 }
@@ -59,7 +59,7 @@ impl Property {
             "scaffold" => Self::Scaffold(
                 fields.molecules(|molecule| molecule.scaffold())?.into_iter().collect(),
             ),
-            "novelty" => Self::Novelty(fields.known_molecules()?),
+            "novelty" => Self::Novelty(Box::new(fields.known_molecules()?)),
             "formula" => Self::Formula(fields.formula()?),
             "external" | "expression" => return Ok(None),
             name => match Descriptor::parse(name) {

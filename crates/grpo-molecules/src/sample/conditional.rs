@@ -52,7 +52,7 @@ impl SameScaffold {
             |row: &&Row| row.accuracy.similarities.first().is_some_and(|s| *s >= SAME_SCAFFOLD);
         let same: Vec<&str> = rows.iter().filter(is_same).map(|row| &*row.identity).collect();
         let distinct: BTreeSet<&str> = same.iter().copied().collect();
-        let new = |known: &KnownMolecules| distinct.iter().filter(|s| !known.contains(**s)).count();
+        let new = |known: &KnownMolecules| distinct.iter().filter(|s| !known.contains(s)).count();
         Self { all: same.len(), distinct: distinct.len(), new: known.map(new) }
     }
 
