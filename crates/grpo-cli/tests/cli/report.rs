@@ -199,7 +199,7 @@ fn a_reward_that_always_abstains_is_no_signal() {
     let text = place.read("train.toml");
     let (before, after) = text.split_once("[reward]").unwrap();
     let (_, after) = after.split_once("[loss]").unwrap();
-    let reward = "[reward]\ntype = \"python\"\nfile = \"none.py\"\n\n[loss]";
+    let reward = "[reward]\ntype = \"python\"\nfile = \"none.py\"\ninvalid = \"send\"\n\n[loss]";
     place.write("train.toml", format!("{before}{reward}{after}"));
     let ended = place.run(&["train", "train.toml", "--set", "eval.samples=0"]);
     if ended.code != Some(0) {
