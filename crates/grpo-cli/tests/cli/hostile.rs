@@ -157,8 +157,11 @@ fn templates_and_tokenizers_have_limits() {
     }
     let nested = "{% set ns=namespace(s=[1]) %}{% for j in range(50) %}{% for i in range(9000) %}{% set ns.s=[ns.s] %}{% endfor %}{% endfor %}x";
     check(nested, memory);
-    let empty = "{% for j in range(9000) %}{% for i in range(9000) %}{% endfor %}{% endfor %}";
-    check(empty, "evaluates more than 2000000 expressions");
+    let sums = format!(
+        "{{% for i in range(99999) %}}{{% if 1{} == 0 %}}{{% endif %}}{{% endfor %}}",
+        " + 1".repeat(40)
+    );
+    check(&sums, "evaluates more than 2000000 expressions");
     check(&nested.replace("[ns.s]", "[[[[[[[[ns.s]]]]]]]]"), memory);
     let deep = |open: &str, close: &str| {
         format!("{{{{ {}x{} }}}}", open.repeat(40_000), close.repeat(40_000))
