@@ -197,7 +197,8 @@ fn steps_without_any_reward_are_named() {
         "def reward(completions, trainer_state, **kwargs):\n    return [None] * len(completions)\n";
     let place = place("type = \"python\"\nfile = \"my_reward.py\"\ninvalid = \"send\"\n");
     place.write("my_reward.py", none);
-    let sets = ["--set", "train.steps=6", "--set", "eval.samples=0", "--plain"];
+    let guard = "guards=[{watch=\"frac_reward_zero_std\",above=0.9,steps=3,action=\"warn\"}]";
+    let sets = ["--set", "train.steps=6", "--set", "eval.samples=0", "--plain", "--set", guard];
     let ended = place.succeed(&[&["train", "train.toml"][..], &sets].concat());
     let said = format!("{}{}", ended.stdout, ended.stderr);
     for expected in [
@@ -206,7 +207,7 @@ fn steps_without_any_reward_are_named() {
         "none of the 8 trial completions received a reward",
         "warning      step 1: none of the 8 completions has a reward, so nothing was learned from them\n",
         "no reward (8 abstained)",
-        "guard        frac_reward_zero_std was 1, above 0.9",
+        "guard        step 3: frac_reward_zero_std was 1, above 0.9, 3 steps in a row",
         "in 6 of 6 steps, rewards were equal within every group or missing, so nothing was learned\n",
     ] {
         assert!(said.contains(expected), "{expected}: {said}");

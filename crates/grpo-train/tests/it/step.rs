@@ -241,7 +241,7 @@ fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
     let error = grpo.step(&unconditional_prompts(3, vocabulary().boundary()), 4).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the reward failed for 24 of 24 completions of step 5, more than train.max_failed_rewards = 0 allows; raise it, or set on_failure = \"abstain\" in the section of an external reward to leave such completions out; first failure: the reward exceeded its time limit of 1ms"
+        "the reward failed for 24 of 24 completions of step 5, more than train.max_failed_rewards = 0.1 allows; raise it, or set on_failure = \"abstain\" in the section of an external reward to leave such completions out; first failure: the reward exceeded its time limit of 1ms"
     );
     assert_eq!(parameters(grpo.policy()), before);
 }

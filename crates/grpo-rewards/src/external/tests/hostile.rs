@@ -303,8 +303,10 @@ fn a_completion_that_hangs_costs_only_itself_and_is_remembered() {
         assert_eq!(reasons[2..], vec![left; 3]);
         let calls = fs::read_to_string(folder.path().join("pids.calls")).unwrap();
         let of_poison: Vec<&str> = calls.lines().filter(|line| line.contains("POISON")).collect();
-        assert!(of_poison.len() <= 5, "{of_poison:?}");
-        assert_eq!(of_poison.iter().filter(|line| **line == "POISON").count(), 2, "{of_poison:?}");
+        // An idle program may have exited in the meantime, so a crash is tried again in a new one.
+        assert!(of_poison.len() <= 6, "{of_poison:?}");
+        let alone = of_poison.iter().filter(|line| **line == "POISON").count();
+        assert!((2..=4).contains(&alone), "{of_poison:?}");
         drop(reward);
         assert_none_alive(&pids, poison);
     }
