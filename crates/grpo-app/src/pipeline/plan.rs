@@ -129,7 +129,7 @@ impl Stage {
     /// Returns the option to run the reward of an interrupted run. The pipeline only agrees to what the
     /// stage's own configuration names.
     fn run_reward(&self) -> anyhow::Result<Option<String>> {
-        let Some(config) = self.config.as_ref().filter(|_| self.has("run-reward")) else {
+        let Some(config) = self.config.as_ref().filter(|_| self.has("run_reward")) else {
             return Ok(None);
         };
         let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
