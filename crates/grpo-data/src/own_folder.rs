@@ -364,7 +364,8 @@ impl OwnFolder {
             Some(found) if found != expected => {
                 Err(ForeignFile::error(self.path_of(name), found, expected))
             }
-            None if !may_lack => Err(ErrorKind::NotFound.into()),
+            // The system's own words: no such file.
+            None if !may_lack => Err(io::Error::from_raw_os_error(2)),
             _ => Ok(()),
         }
     }

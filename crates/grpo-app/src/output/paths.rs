@@ -46,7 +46,10 @@ pub fn is_device(path: &Path) -> bool {
 /// Returns whether two paths refer to the same file, directly or through links. Also works for
 /// files that do not exist yet.
 pub fn is_same_place(one: &Path, other: &Path) -> bool {
-    if same_file::is_same_file(one, other).unwrap_or(false) {
+    // Comparing files opens them, which would wait for the reader of a named pipe.
+    let is_plain = |path: &Path| path.metadata().is_ok_and(|data| data.is_file() || data.is_dir());
+    let is_compared = is_plain(one) && is_plain(other);
+    if is_compared && same_file::is_same_file(one, other).unwrap_or(false) {
         return true;
     }
     let place = |path: &Path| {
