@@ -315,6 +315,10 @@ impl<'a> Checker<'a> {
         if rest.starts_with(b"Nh") {
             return self.unsupported(self.at, "'Nh', which the toolkit reads as nihonium");
         }
+        if rest.starts_with(b"as") {
+            let detail = "'as', which the toolkit reads as 'a' and 's'; write $([#33;a])";
+            return self.unsupported(self.at, detail);
+        }
         if has_symbol(3) || has_symbol(2) || has_symbol(1) {
             self.at += if has_symbol(3) { 3 } else { 1 + usize::from(has_symbol(2)) };
             return Ok(());

@@ -91,6 +91,10 @@ fn an_error_has_a_position_and_a_reason() {
             "not supported at position 26: more than 8 nested '$(…)'",
         ),
         ("C%(12)CC%(12)", "not supported at position 2: a ring-closure label in parentheses"),
+        (
+            "[se,as]",
+            "not supported at position 5: 'as', which the toolkit reads as 'a' and 's'; write $([#33;a])",
+        ),
     ] {
         match Pattern::parse(smarts) {
             Err(error) => assert_eq!(error.to_string(), message, "{smarts}"),
