@@ -63,6 +63,17 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         seed: u64,
     ) -> anyhow::Result<ReadExamples>;
 
+    /// Returns whether files of this format contain prompts as `grpo sample --prompts` reads them.
+    fn holds_prompts(&self) -> bool {
+        false
+    }
+
+    /// Returns the option of `grpo sample`, without hyphens, that gives the model this prompt, and its
+    /// value.
+    fn prompt_option(&self, _prompt: &Prompt) -> Option<(&'static str, String)> {
+        None
+    }
+
     /// Returns whether `error` means that all records were too long.
     fn is_too_long(&self, error: &anyhow::Error) -> bool {
         matches!(error.downcast_ref(), Some(DataError::NoRecords { too_long: 1.., .. }))
@@ -151,6 +162,10 @@ pub struct ReadExamples {
 struct Records;
 
 impl DataReader for Records {
+    fn holds_prompts(&self) -> bool {
+        true
+    }
+
     fn has_conversations(&self) -> bool {
         true
     }

@@ -8,7 +8,7 @@ use crate::template::PromptVariant;
 use crate::{ReplyExamples, ReplyPrompts, ReplyTemplate, read_pairs};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::{ConfigFault, deserialize_settings};
+use grpo_data::{ConfigFault, Prompt, deserialize_settings};
 use grpo_rewards::RewardKind;
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -132,6 +132,13 @@ impl DataReader for ReplyKeys {
         check.map_err(|error| {
             ConfigFault::from_sentence("data.replies.instruction", error.to_string())
         })
+    }
+
+    fn prompt_option(&self, prompt: &Prompt) -> Option<(&'static str, String)> {
+        // `--tweet` has the default instruction.
+        let has_default = self.replies == ReplyTemplate::default();
+        let tweet = prompt.fields.get("tweet").filter(|_| has_default)?.as_str()?;
+        Some(("tweet", tweet.to_owned()))
     }
 
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {

@@ -31,7 +31,7 @@ pub(super) fn next_steps(session: &Session) {
 /// Returns the arguments of a command that shows what the trained model does, if there is one that
 /// fits on a line.
 fn try_out(session: &Session) -> Option<Vec<String>> {
-    let Session { folder, kind, file, prompts, tasks, .. } = session;
+    let Session { folder, kind, file, prompts, .. } = session;
     let trained = folder.path().join(kind).display().to_string();
     // An adapter can only be used with its base model.
     let model = match *kind {
@@ -50,33 +50,31 @@ fn try_out(session: &Session) -> Option<Vec<String>> {
     let mut command = vec!["sample".to_owned()];
     command.extend(model);
     if let Some(data) = &file.data {
-        let fields = || tasks.iter().filter_map(|task| task.prompt_field());
-        let of_prompt = |prompt: &Prompt| given(prompt, fields(), session.codec());
+        let of_prompt = |prompt: &Prompt| match data.reader.prompt_option(prompt) {
+            Some((name, text)) => Some(vec![option(name, &text)?]),
+            None => given(prompt, session.codec()).filter(|_| data.reader.holds_prompts()),
+        };
         match prompts.iter().find_map(of_prompt) {
             Some(options) => command.extend(options),
-            None => command.extend(["--prompts".to_owned(), data.file().display().to_string()]),
+            None if data.reader.holds_prompts() => {
+                command.extend(["--prompts".to_owned(), data.file().display().to_string()]);
+            }
+            None => return None,
         }
     }
     Some(command)
 }
 
-/// Returns the options of `grpo sample` for a prompt. `None` if it is not short, or if it cannot be
-/// written as an option.
-fn given<'a>(
-    prompt: &Prompt,
-    mut fields: impl Iterator<Item = &'a str>,
-    codec: &Codec,
-) -> Option<Vec<String>> {
-    // An option with `=` may have a value that starts with a hyphen.
-    let option = |name: &str, text: &str| {
-        let is_short = text.chars().count() <= LONGEST_PROMPT;
-        let is_line = !text.trim().is_empty() && !text.contains(char::is_control);
-        (is_short && is_line).then(|| format!("--{name}={text}"))
-    };
-    let of_task = fields.find_map(|field| Some((field, prompt.fields.get(field)?.as_str()?)));
-    if let Some((field, text)) = of_task {
-        return Some(vec![option(field, text)?]);
-    }
+/// Formats an option with a text, if it fits on a line. With `=`, the text may start with a hyphen.
+fn option(name: &str, text: &str) -> Option<String> {
+    let is_short = text.chars().count() <= LONGEST_PROMPT;
+    let is_line = !text.trim().is_empty() && !text.contains(char::is_control);
+    (is_short && is_line).then(|| format!("--{name}={text}"))
+}
+
+/// Returns the options of `grpo sample` for the prompt of a record. `None` if it is not short, or if
+/// it cannot be written as an option.
+fn given(prompt: &Prompt, codec: &Codec) -> Option<Vec<String>> {
     if let Some(messages) = prompt.fields.get("prompt").and_then(Value::as_array) {
         let [message] = &messages[..] else { return None };
         let is_of_user = message.get("role").and_then(Value::as_str) == Some("user");
