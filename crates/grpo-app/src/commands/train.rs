@@ -247,12 +247,7 @@ fn finish(
     observer.save(training, kind)?;
     // Written last: a run with an ending event has saved its model.
     observer.event(steps, ended)?;
-    let idle = idle_steps(folder)?;
-    if 2 * idle > steps as usize {
-        say(format_args!(
-            "in {idle} of {steps} steps, rewards were equal within every group or missing, so nothing was learned"
-        ));
-    }
+    say_idle(folder, steps)?;
     let count = training.evaluated_count();
     let resume = resume_command("train", folder.path(), file);
     leaves_behind(match count {
@@ -291,6 +286,17 @@ fn finish(
         ),
         _ => Ok(()),
     }
+}
+
+/// Says so if most steps had nothing to learn from.
+fn say_idle(folder: &RunFolder, steps: u32) -> anyhow::Result<()> {
+    let idle = idle_steps(folder)?;
+    if 2 * idle > steps as usize {
+        say(format_args!(
+            "in {idle} of {steps} steps, rewards were equal within every group or missing, so nothing was learned"
+        ));
+    }
+    Ok(())
 }
 
 /// Prints and records the evaluations before and after training.
