@@ -122,11 +122,12 @@ impl RunFolder {
             }
         };
         for (entry, kind) in entries {
+            let is_table = entry.ends_with(".parquet");
             let name = name.join(entry);
             match kind {
                 FileKind::File => {}
-                FileKind::Folder => self.foreign_below(&name, faults),
-                FileKind::Link | FileKind::Special => {
+                FileKind::Folder if !is_table => self.foreign_below(&name, faults),
+                FileKind::Folder | FileKind::Link | FileKind::Special => {
                     let checked = self.folder.is_kind(&name, FileKind::File);
                     faults.extend(checked.err().map(RunError::read(&self.folder.path_of(&name))));
                 }

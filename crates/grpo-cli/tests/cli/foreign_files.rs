@@ -372,7 +372,9 @@ fn an_audit_of_damaged_files_is_one_object_with_all_properties() {
             assert_eq!(ended.code, Some(1), "{name} {junk:?}");
             assert!(report["violations"].as_u64() > Some(0), "{name} {junk:?}");
             let findings = report["findings"].as_array().unwrap();
-            assert!(findings.len() >= count, "{name} {junk:?}: {findings:?}");
+            // A file that is not text is not read at all.
+            let least = if junk.is_ascii() { count } else { 5 };
+            assert!(findings.len() >= least, "{name} {junk:?}: {findings:?}");
             let resumed = place.run(&["report", "copy"]);
             assert!(resumed.code == Some(0) || resumed.code == Some(1));
         }
