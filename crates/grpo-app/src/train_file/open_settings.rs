@@ -114,6 +114,10 @@ fn steps(epochs: f64, prompts: usize, prompts_per_step: u32) -> u32 {
     steps.clamp(1.0, ANY_STEPS as f64) as u32
 }
 
+/// Smallest model whose learning rate is judged. Smaller ones are often trained from scratch for one task,
+/// and learn at very different rates.
+const LEAST_JUDGED: f64 = 5e7;
+
 /// Number of parameters of a model, and whether only an adapter is trained.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ModelSize {
@@ -142,8 +146,11 @@ impl ModelSize {
     }
 
     /// Describes a learning rate that is unusual for a model of this size: more than three times or less
-    /// than a twentieth of [`Self::usual_learning_rate`].
+    /// than a twentieth of [`Self::usual_learning_rate`]. Small models are not judged.
     pub(crate) fn unusual_learning_rate(self, rate: f64) -> Option<String> {
+        if self.parameters < LEAST_JUDGED {
+            return None;
+        }
         let usual = self.usual_learning_rate();
         let kind = if self.is_adapter { "an adapter of a model" } else { "a whole model" };
         let usual_range = usual / 20.0..=3.0 * usual;
@@ -164,8 +171,7 @@ impl ModelSize {
     pub(crate) fn usual_learning_rate(self) -> f64 {
         let whole = 1e-6 * (1.7e9 / self.parameters.max(1.0)).powf(0.75);
         let rate = if self.is_adapter { 10.0 * whole } else { whole };
-        let digits = 10.0_f64.powf(rate.log10().floor() - 1.0);
-        ((rate / digits).round() * digits).min(1e-3)
+        format!("{:.1e}", rate.min(1e-3)).parse().expect("a formatted number is one")
     }
 }
 

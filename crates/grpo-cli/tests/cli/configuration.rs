@@ -237,7 +237,7 @@ fn a_configuration_can_be_checked_alone() {
     let before = place.files();
     assert_eq!(
         place.succeed(&arguments).stdout,
-        "train.toml: configuration is valid (models and data were not read)\nnote         nowhere does not exist yet\nnote         unusual: optimizer.learning_rate = 0.01 (usual: 0.000001 to 0.0001)\n"
+        "train.toml: configuration is valid (models and data were not read)\nnote         nowhere does not exist yet\n"
     );
     assert_eq!(place.files(), before);
     // A run can begin in an empty folder.

@@ -65,7 +65,7 @@ fn a_trial_warns_of_rewards_and_lengths() {
             "{{name=\"{name}\", weight={weight}, reward={{type=\"pattern\", pattern=\"{pattern}\"}}}}"
         )
     };
-    let parts = format!("[{}, {}]", part("most", 0.999, "zz"), part("least", 0.001, "C"));
+    let parts = format!("[{}, {}]", part("most", 0.999, "zz"), part("least", 0.001, "N"));
     let small = format!("reward={{type=\"composite\", parts={parts}}}");
     let said = place.succeed(&with(&["--set", &small, "--run", "small"])).stdout;
     let hardly = "warning: the rewards of the trial hardly differ (standard deviation ";
