@@ -126,7 +126,7 @@ fn files_of_a_run_have_the_same_columns_whatever_was_scored() {
         "fates",
     ];
     assert_eq!(names, expected);
-    let qed = &fields.get_fields()[10];
+    let qed = &fields.get_fields()[11];
     assert_eq!(qed.get_physical_type(), Physical::DOUBLE);
     assert_eq!(qed.get_basic_info().repetition(), Repetition::OPTIONAL);
 }

@@ -207,15 +207,13 @@ fn data_files_are_measured() {
 /// run, but the temporary folder of the new one would need seven.
 #[cfg(unix)]
 #[test]
-fn an_old_run_steps_back_where_the_new_one_fails() {
+fn an_old_run_stays_where_the_new_one_cannot_be_created() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("x".repeat(249));
     fs::create_dir(&path).unwrap();
     fs::write(path.join("run.json"), "old").unwrap();
-    // The old run is locked while it is renamed.
-    fs::write(path.join(".lock"), "").unwrap();
     let before = listing(folder.path());
     let error = create(&path, Existing::Replace).unwrap_err();
-    assert!(matches!(error, RunError::Write { .. }), "{error}");
+    assert!(matches!(error, RunError::BadName { .. }), "{error}");
     assert_eq!(listing(folder.path()), before);
 }
