@@ -244,9 +244,8 @@ fn pipes_and_sockets_as_outputs_are_refused_at_once() {
     ] {
         let commands = [
             vec!["describe", "a.smi", "-o", "out.csv", "--force"],
-            vec!["sample", "--model", "model", "-n", "2", "-o", "out.csv", "--force"],
+            vec!["sample", "--model", "model", "-n", "2", "-o", "out.smi", "--force"],
             vec!["make-molecules", "-n", "3", "-o", "out.csv", "--force"],
-            vec!["eval", "a.smi", "-o", "out.csv", "--force"],
             vec!["report", "run", "-o", "out.html", "--force"],
             vec![
                 "judge",
@@ -260,7 +259,7 @@ fn pipes_and_sockets_as_outputs_are_refused_at_once() {
             ],
         ];
         for arguments in commands {
-            for name in ["out.csv", "out.html"] {
+            for name in ["out.csv", "out.html", "out.smi"] {
                 put(&place, kind, name);
             }
             let ended = soon(&place, &arguments);
