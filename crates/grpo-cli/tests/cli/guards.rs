@@ -65,7 +65,7 @@ fn a_run_writes_its_guards_down() {
         ["train", "train.toml", "--set", "eval.samples=0", "--set", "train.steps=1", "--run"];
     place.succeed(&[&short[..], &["usual"]].concat());
     let text = place.read("usual/config.toml");
-    assert_eq!(text.matches("[[guards]]").count(), 8, "{text}");
+    assert_eq!(text.matches("[[guards]]").count(), 9, "{text}");
     assert!(
         text.contains(
             "[[guards]]\nwatch = \"not_finite\"\nsteps = 1\nfrom_step = 1\naction = \"stop\"\n"
