@@ -51,6 +51,13 @@ pub fn write_folder_atomically<E: From<RunError>>(
     existing: Existing,
     fill: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
+    // A better message than that of the parents, if one of them is a file.
+    match std::fs::symlink_metadata(target) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(RunError::write(target)(error).into());
+        }
+        _ => {}
+    }
     std::fs::create_dir_all(parent(target)).map_err(RunError::write(target))?;
     let (folder, name) = around(target)?;
     write_folder(&folder, &name, existing, fill)

@@ -39,7 +39,8 @@ fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::io::{Read, Write};
 
@@ -62,7 +63,7 @@ mod tests {
             let pipe = pipe.clone();
             move || {
                 let mut read = Vec::new();
-                File::open(pipe).unwrap().read_to_end(&mut read).unwrap();
+                File::options().read(true).open(pipe).unwrap().read_to_end(&mut read).unwrap();
                 read
             }
         });
@@ -78,6 +79,6 @@ mod tests {
         let log = folder.path().join("log");
         std::fs::write(&log, "earlier\n").unwrap();
         open_device(&log).unwrap().write_all(b"later\n").unwrap();
-        assert_eq!(std::fs::read_to_string(&log).unwrap(), "earlier\nlater\n");
+        assert_eq!(grpo_data::regular_file::read(&log).unwrap(), b"earlier\nlater\n");
     }
 }

@@ -366,10 +366,10 @@ fn a_damaged_ledger_is_refused() {
     let run = Run::new();
     let audit = ["audit", "run"];
     run.place.write(LEDGER, "{\"step\":1}\n");
-    run.place.refuse(
-        &audit,
-        str!["line 1 of `run/ledger.jsonl` is damaged: missing key `rollout` at column 10; remove the line, or restore the file from a copy"],
-    );
+    let ended = run.place.run(&audit);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let said = "VIOLATED      line 1 of `run/ledger.jsonl` is damaged: missing key `rollout` at column 10; remove the line, or restore the file from a copy";
+    assert!(ended.stdout.contains(said), "{}", ended.stdout);
     run.place.refuse(
         &["audit", "nowhere"],
         str!["`nowhere` is not a run folder (no `run.json`); check the path"],

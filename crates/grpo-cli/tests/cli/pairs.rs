@@ -271,7 +271,7 @@ fn an_impossible_split_leaves_no_files() {
         &["pairs.jsonl", "--output-dir", "one.jsonl"],
         str!["one.jsonl is a file, not a folder; use a folder for --output-dir"],
     );
-    place.write("phase_split_statistics.json", "mine");
+    place.write("phase_split_statistics.json", "{}");
     check(
         &["pairs.jsonl", "--output-dir", "."],
         str![
