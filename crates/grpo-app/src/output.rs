@@ -24,10 +24,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
 pub use self::lost::note_closed;
-pub(crate) use self::lost::{check_written, explain_panics, note_lost};
+pub(crate) use self::lost::{check_written, note_lost};
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
-pub use self::sentence::command_line;
-pub use self::sentence::sentence;
+pub use self::sentence::{command_line, sentence};
 use crate::device::device;
 use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
