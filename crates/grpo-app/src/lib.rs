@@ -18,6 +18,7 @@ mod import_trl;
 mod interrupt;
 pub mod models;
 pub mod output;
+mod panics;
 pub mod phase;
 mod pipeline;
 mod preflight;
@@ -65,7 +66,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         output::say_error(&anyhow::anyhow!(fault));
         return ExitCode::FAILURE;
     }
-    output::explain_panics();
+    panics::explain_panics();
     main_with(tasks)
 }
 

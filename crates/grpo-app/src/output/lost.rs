@@ -1,9 +1,7 @@
-//! Output that cannot be written, and panics that have a cause outside of the program.
+//! Output that cannot be written.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
-
-use super::say_error;
 
 /// The first error while writing to standard output.
 static LOST: Mutex<Option<String>> = Mutex::new(None);
@@ -13,19 +11,6 @@ pub fn note_closed() {
     if grpo_process::is_stdout_closed() {
         note_lost(&io::Error::other("it is closed"));
     }
-}
-
-/// Ends the process with an error if a thread cannot be started, which panics.
-pub(crate) fn explain_panics() {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str().is_some_and(|text| text.contains("failed to spawn thread")) {
-            let limits = "raise the limits on memory and processes (ulimit -v, ulimit -u)";
-            say_error(&anyhow::anyhow!("cannot start a thread; {limits}, or use fewer --threads"));
-            std::process::exit(1);
-        }
-        before(panic);
-    }));
 }
 
 /// Makes [`check_written`] fail because standard output could not be written.

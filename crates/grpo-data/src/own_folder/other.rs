@@ -49,7 +49,7 @@ impl Handle {
     }
 
     pub(super) fn open(&self, name: &Path) -> io::Result<File> {
-        File::open(self.0.join(name))
+        File::options().read(true).open(self.0.join(name))
     }
 
     pub(super) fn append(&self, name: &Path, is_read: bool) -> io::Result<File> {
