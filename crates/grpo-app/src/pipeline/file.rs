@@ -142,7 +142,12 @@ impl Pipeline {
         for (index, section) in file.summary.into_iter().enumerate() {
             let mut words = vec![section.command];
             words.extend(section.arguments);
-            parse(commands, &words, &format!("summary[{index}]"), &origin)?;
+            let options = parse(commands, &words, &format!("summary[{index}]"), &origin)?;
+            // It runs each time, so its outputs may exist.
+            let force = "--force".to_owned();
+            if options.iter().any(|known| known == "force") && !words.contains(&force) {
+                words.push(force);
+            }
             summary.push(words);
         }
         Ok(Self { stages, summary })

@@ -251,8 +251,10 @@ fn a_gate_that_was_not_passed_ends_the_pipeline() {
 #[test]
 fn a_stage_whose_arguments_changed_runs_again() {
     let place = Place::new();
-    let replies = r#"{"prompt": "a", "completions": ["x y", "z"], "scores": [1.0, 0.0]}"#;
-    place.write("g.jsonl", format!("{replies}\n"));
+    let line = |text: &str, reward: f64| {
+        format!("{{\"prompt\": \"a\", \"completion\": \"{text}\", \"reward\": {reward}}}\n")
+    };
+    place.write("g.jsonl", line("x y", 1.0) + &line("z", 0.0));
     let gate = |bound: &str| {
         let stage = format!(
             "[[stages]]\nname = \"gate\"\ncommand = \"eval\"\narguments = [\"g.jsonl\", \"--gate=score/mean > {bound}\", \"-o=gate.json\"]\ninputs = [\"g.jsonl\"]\noutputs = [\"gate.json\"]\ngate = \"gate.json\"\n"
