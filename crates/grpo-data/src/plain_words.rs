@@ -82,7 +82,12 @@ pub fn in_plain_words(message: &str, map: &str) -> String {
         }
     }
     let Some((found, expected)) = message.split_once(", expected ") else {
-        let renamed = [("missing field ", "missing key "), ("duplicate field ", "duplicate key ")];
+        let message = &message.replace(", there are no fields", ", there are none");
+        let renamed = [
+            ("missing field ", "missing key "),
+            ("duplicate field ", "duplicate key "),
+            ("unknown field ", "unknown key "),
+        ];
         let renamed = renamed
             .iter()
             .find_map(|(from, to)| message.strip_prefix(from).map(|rest| format!("{to}{rest}")));
@@ -243,6 +248,7 @@ mod tests {
                 "unknown key `x`, expected one of `a`, `b`",
             ),
             ("missing field `x`", "missing key `x`"),
+            ("unknown field `x`, there are no fields", "unknown key `x`, there are none"),
             ("duplicate field `x` at line 1", "duplicate key `x` at line 1"),
             (
                 "data did not match any variant of untagged enum Several at line 2 column 1",

@@ -65,7 +65,7 @@ fn results_are_drawn() {
     let place = Place::new();
     place.write("all.json", "{}");
     place.run(&["bench", "--draw", "all.json"]).assert_refused(
-        "all.json is not a results file of `cargo xtask bench --scaling`: missing field `points` at line 1 column 2",
+        "all.json is not a results file of `cargo xtask bench --scaling`: missing key `points` at line 1 column 2",
     );
     let point = r#"{"axis":"batch","kind":"training","model":"6.4M","parameters":6386688,"completions":8,"tokens":48,"threads":2,"rate":500.0}"#;
     place.write("all.json", format!(r#"{{"points":[{point}]}}"#));

@@ -217,7 +217,7 @@ fn reports_broken_lines_and_repeated_pairs() {
     let expected = [
         format!("{} pairs from 120 tweets, 3 lines skipped\n", records.len()),
         format!(
-            "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
+            "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected true, false or null at column 2\n"
         ),
         format!("  left out: pairs.jsonl:{}: missing `tweet` or `reply`\n", first + 1),
         format!("  left out: pairs.jsonl:{}: the line is not UTF-8 text\n", first + 3),

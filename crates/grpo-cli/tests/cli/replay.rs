@@ -234,7 +234,7 @@ fn a_record_that_was_changed_is_found() {
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     place.refuse(
         &arguments(of, &[]),
-        str!["`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train again"],
+        str!["`run/completions/step-3.parquet` is damaged: it does not end like a Parquet file; restore it from a copy, or train again"],
     );
 }
 

@@ -189,7 +189,7 @@ fn a_run_folder_that_exists_is_kept() {
     let missing = ["--set", "model=nowhere"];
     place.refuse(&[&arguments[..], &missing].concat(), expected);
     let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
-    assert!(ended.stdout.starts_with("the previous run is now ./run.old-1\n"), "{}", ended.stdout);
+    assert!(ended.stdout.starts_with("the previous run is now run.old-1\n"), "{}", ended.stdout);
     assert_eq!(metrics(&place, "run.old-1"), metrics(&place, "run"));
 
     // Only runs are renamed by --force.
