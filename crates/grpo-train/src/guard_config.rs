@@ -276,7 +276,7 @@ pub fn default_guards() -> Vec<GuardConfig> {
         warn("entropy", None, Some(0.02), 5),
         // Mode collapse: on average, each text occurs four times in a step.
         warn("completions/unique_ratio", None, Some(0.25), 5),
-        // The policy gives one answer to each prompt, so all advantages are 0 and nothing more is learned.
+        // The policy gives the same answer to all prompts, so all advantages are 0.
         GuardConfig::default_of(
             "completions/collapsed_groups",
             Some(0.99),

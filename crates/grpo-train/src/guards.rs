@@ -303,7 +303,7 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
             "mode collapse: the policy samples the same completions again and again".to_owned()
         }
         ("completions/collapsed_groups", "above") => {
-            "mode collapse: all completions of a prompt are equal, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step"
+            "mode collapse: the policy gives one answer to all prompts, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step"
                 .to_owned()
         }
         ("diversity_filter/penalized", "above") => {

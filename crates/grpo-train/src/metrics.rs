@@ -313,14 +313,20 @@ fn unique_share<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     texts.iter().collect::<BTreeSet<_>>().len() as f64 / texts.len() as f64
 }
 
-/// Returns the fraction of groups whose completions all have the same text.
+/// Returns the fraction of groups whose completions all have one text, the same in each of these
+/// groups. If all prompts are equal, it is 0, because their answer may be the right one.
 fn collapsed_share(groups: &[Group]) -> f64 {
-    let is_collapsed = |group: &&Group| {
+    let mut of_text: BTreeMap<&str, usize> = BTreeMap::new();
+    for group in groups {
         let mut texts = group.samples.iter().map(|sample| &*sample.text);
-        let first = texts.next();
-        group.samples.len() > 1 && texts.all(|text| Some(text) == first)
-    };
-    groups.iter().filter(is_collapsed).count() as f64 / groups.len() as f64
+        let Some(first) = texts.next() else { continue };
+        if texts.all(|text| text == first) {
+            *of_text.entry(first).or_default() += 1;
+        }
+    }
+    let are_equal = groups.iter().all(|group| group.prompt.ids == groups[0].prompt.ids);
+    let most = of_text.into_values().max().filter(|_| !are_equal).unwrap_or(0);
+    most as f64 / groups.len() as f64
 }
 
 impl Serialize for Metrics {

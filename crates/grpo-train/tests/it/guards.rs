@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use grpo_data::Prompt;
 use grpo_model::Transformer;
 use grpo_rewards::Reward;
 use grpo_train::{
@@ -63,11 +64,13 @@ fn trained_for(
     watch(&mut grpo.unwrap(), guard, STEPS)
 }
 
-/// The default guards end a run in which every prompt gets a single answer, in the third such step.
-/// Two answers in one of the groups are enough to go on.
+/// The default guards end a run in which all prompts get one answer, in the third such step. Two
+/// answers in one of the groups are enough to continue, as is a single prompt, whose answer may be right.
 #[test]
-fn a_policy_that_gives_one_answer_to_each_prompt() {
-    let stopped = |decode: Decode| {
+fn a_policy_that_gives_one_answer_to_all_prompts() {
+    let different = || (0..3).map(|id| Prompt::of_ids(id, vec![id])).collect::<Vec<_>>();
+    let equal = || unconditional_prompts(3, vocabulary().boundary());
+    let stopped = |decode: Decode, prompts: &dyn Fn() -> Vec<Prompt>| {
         let mut grpo = begin(
             model(vocabulary().len(), 2.0),
             with_rate(1e-4),
@@ -78,16 +81,17 @@ fn a_policy_that_gives_one_answer_to_each_prompt() {
         .unwrap();
         let mut guards = Guards::new(&default_guards());
         (0..5).find_map(|step| {
-            let prompts = unconditional_prompts(3, vocabulary().boundary());
-            let metrics = Metrics::of(&grpo.step(&prompts, step).unwrap(), 0);
+            let metrics = Metrics::of(&grpo.step(&prompts(), step).unwrap(), 0);
             let triggers = guards.observe(u64::from(step) + 1, &metrics).unwrap();
             let stop = triggers.into_iter().find(|trigger| trigger.action == Action::Stop)?;
             Some((step + 1, stop.watch))
         })
     };
     let collapsed = || Some((3, "completions/collapsed_groups".to_owned()));
-    assert_eq!(stopped(Arc::new(|_| "C".to_owned())), collapsed());
-    assert_eq!(stopped(chains()), None);
+    let constant = || -> Decode { Arc::new(|_| "C".to_owned()) };
+    assert_eq!(stopped(constant(), &different), collapsed());
+    assert_eq!(stopped(constant(), &equal), None);
+    assert_eq!(stopped(chains(), &different), None);
 }
 
 fn with_rate(learning_rate: f64) -> GrpoConfig {
