@@ -122,7 +122,7 @@ fn default_guards_explain_themselves() {
             "step 3: ratio/p99 was 3.41, above 3, 3 steps in a row: one token in a hundred moved by more than a factor of 3 within a step",
             "step 3: rewards/failed was 0.125, above 0, 3 steps in a row: completions whose reward failed do not contribute to training",
             "step 4: completions/collapsed_groups was 1, above 0.99, 4 steps in a row: mode collapse: the policy gives one answer to all prompts, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step",
-            "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: nearly all groups have equal rewards, so there is almost no training signal",
+            "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: nearly all groups have equal rewards or none, so there is almost no training signal",
             "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is almost certain; groups will soon contain copies of one completion",
             "step 5: completions/unique_ratio was 0.125, below 0.25, 5 steps in a row: mode collapse: the policy samples the same completions again and again",
             "step 5: completions/collapsed_groups was 1, above 0.99, 5 steps in a row: mode collapse: the policy gives one answer to all prompts, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step",
