@@ -88,8 +88,7 @@ fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir
         for name in ["completions", "checkpoints"] {
             fs::create_dir(to.join(name))?;
         }
-        let files =
-            ["config.toml", "run.json", "metrics.jsonl", "ledger.jsonl", "events.jsonl"];
+        let files = ["config.toml", "run.json", "metrics.jsonl", "ledger.jsonl", "events.jsonl"];
         for name in files {
             let mut copy = File::create_new(to.join(name))?;
             std::io::copy(&mut run.files().open_file(name)?, &mut copy)?;

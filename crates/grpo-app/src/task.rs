@@ -9,9 +9,7 @@ use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_run::BestTable;
-use grpo_train::{
-    Bucketing, DiversityFilter, DiversityFilterConfig, NewSimilarTexts, Variation,
-};
+use grpo_train::{Bucketing, DiversityFilter, DiversityFilterConfig, NewSimilarTexts, Variation};
 use toml::Table;
 
 use crate::args::RunArguments;

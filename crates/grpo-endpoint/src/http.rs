@@ -304,7 +304,10 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         return Duration::try_from_secs_f64(seconds).ok();
     }
     let date = DateTime::parse_from_rfc2822(value).ok()?;
-    (date.with_timezone(&Utc) - DateTime::<Utc>::from(SystemTime::now())).to_std().ok().or(Some(Duration::ZERO))
+    (date.with_timezone(&Utc) - DateTime::<Utc>::from(SystemTime::now()))
+        .to_std()
+        .ok()
+        .or(Some(Duration::ZERO))
 }
 
 fn pause(duration: Duration, stop: &AtomicBool) {

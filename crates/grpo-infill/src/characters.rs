@@ -88,8 +88,8 @@ impl Characters {
                 "`{place}` is not a character vocabulary: {error}; copy `characters.json` from the original model again"
             ))
         };
-        let file: CharactersFile = serde_json::from_str(text)
-            .map_err(|error| malformed(&json_reason(&error)))?;
+        let file: CharactersFile =
+            serde_json::from_str(text).map_err(|error| malformed(&json_reason(&error)))?;
         let wrong = |character| {
             DataError::Invalid(format!(
                 "`characters` in `{place}` must contain each character once and must not contain {BLANK:?}, the blank mark; remove one {character:?}"

@@ -134,9 +134,8 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     file.data = data.settings()?;
     if arguments.check {
         let PretrainFile { run, start, adapter, .. } = &file;
-        let thinking = start.as_ref().map(|start| {
-            check_thinking(&*data.reader, data.keys.thinking, start)
-        });
+        let thinking =
+            start.as_ref().map(|start| check_thinking(&*data.reader, data.keys.thinking, start));
         let thinking = thinking.transpose()?.flatten();
         let start = start.iter().map(|path| ("model", path));
         let adapter = adapter.iter().map(|path| ("adapter", path));

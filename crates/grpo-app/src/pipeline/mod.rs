@@ -138,8 +138,13 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             }
         })?;
     let Finished { rows, failed } = finished;
-    let header =
-        ["stage", "", "time", "folder or file", "metrics: start → end (evaluations or kept model if possible)"];
+    let header = [
+        "stage",
+        "",
+        "time",
+        "folder or file",
+        "metrics: start → end (evaluations or kept model if possible)",
+    ];
     if !failed.is_empty() {
         say(format_args!("{}", table(header, rows, 0..0)));
         anyhow::bail!(

@@ -97,23 +97,17 @@ fn reports_a_wrong_type_with_its_line() {
     check_text(
         "steps = 3",
         "steps = \"three\"",
-        str![[
-            r#"train.toml:6: train.steps: found "three"; expected a whole number, 0 or more"#
-        ]],
+        str![[r#"train.toml:6: train.steps: found "three"; expected a whole number, 0 or more"#]],
     );
     check_text(
         "steps = 3",
         "steps = -3",
-        str![
-            "train.toml:6: train.steps: found -3; expected a whole number, 0 or more"
-        ],
+        str!["train.toml:6: train.steps: found -3; expected a whole number, 0 or more"],
     );
     check_text(
         "learning_rate = 1e-2",
         "learning_rate = true",
-        str![
-            "train.toml:23: optimizer.learning_rate: found true; expected a number"
-        ],
+        str!["train.toml:23: optimizer.learning_rate: found true; expected a number"],
     );
     check_text(
         "type = \"molecule\"",

@@ -233,11 +233,7 @@ fn folders_that_are_not_whole() {
     let model = model();
     let folder = folder(&model);
     std::fs::write(folder.path().join(CONFIG), "[]").unwrap();
-    check_refused(
-        folder.path(),
-        &model,
-        "adapter_config.json: found a list; expected an object",
-    );
+    check_refused(folder.path(), &model, "adapter_config.json: found a list; expected an object");
     std::fs::remove_file(folder.path().join(CONFIG)).unwrap();
     check_refused(
         folder.path(),

@@ -253,7 +253,8 @@ impl Lists {
     }
 
     fn given(&self, index: usize, shape: &Shape) -> Result<Verdict, String> {
-        let reward = self.rewards.as_ref().map_or(Ok(None), |all| number("the reward", &all[index]))?;
+        let reward =
+            self.rewards.as_ref().map_or(Ok(None), |all| number("the reward", &all[index]))?;
         let names = shape.components.iter().zip(&self.components);
         let components =
             names.map(|(name, all)| number(&format!("component '{name}'"), &all[index]));

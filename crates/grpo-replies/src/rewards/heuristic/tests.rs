@@ -221,10 +221,7 @@ fn settings_are_checked() {
         with("embedder", serde_json::json!({"type": "hashed_ngrams", "width": 0})),
         Some("embedder.width = 0"),
     );
-    check(
-        with("embedder", serde_json::json!({"type": "minilm"})),
-        Some("unknown value `minilm`"),
-    );
+    check(with("embedder", serde_json::json!({"type": "minilm"})), Some("unknown value `minilm`"));
     check(serde_json::json!({"type": "heuristic"}), Some("set reward.embedder"));
     let mut negative = with("relevance", 0.5.into());
     negative["length"] = (-0.05).into();
