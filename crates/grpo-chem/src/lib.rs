@@ -29,10 +29,12 @@ pub mod pmo;
 mod qed;
 mod query;
 mod query_hydrogens;
+mod relevant_rings;
 mod rings;
 mod sa;
 mod sa_table;
 mod screen;
+mod search;
 mod smarts;
 
 pub use describe::{Description, Scores, describe, qed_and_sa};

@@ -27,7 +27,7 @@ use crate::grammar;
 use crate::guard::guarded;
 use crate::patterns::{count_acceptors, count_alerts};
 use crate::qed::{Properties, qed};
-use crate::rings::{MAX_RINGS, count_aromatic_rings, count_rings, rings};
+use crate::rings::{count_aromatic_rings, count_rings, has_bridging_heteroarene, rings};
 use crate::sa::{Complexity, monotonic, sa_score};
 
 /// A sanitized molecule with valid syntax, valences and aromaticity.
@@ -175,6 +175,11 @@ fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
     let graph = parse_template(&smiles).map_err(from_parser)?;
     let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
     let model = sanitized(&graph);
+    if has_bridging_heteroarene(&model, &rings(&model)?) {
+        let detail =
+            "the aromaticity of a ring with O or S that bridges a ring of nine or more atoms";
+        return Err(InvalidSmiles::Unsupported { detail: detail.to_owned() });
+    }
     Ok(Molecule { smiles, graph, model, canonical, properties: OnceLock::new() })
 }
 
@@ -287,7 +292,7 @@ pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
         RdkitSmilesError::Unsupported(detail) => {
             // The toolkit's reason is that RDKit has another algorithm for this case.
             let detail = match detail.starts_with("ring perception") {
-                true => format!("a molecule with more than {MAX_RINGS} rings"),
+                true => "a molecule whose rings the toolkit cannot find".to_owned(),
                 false => detail,
             };
             return InvalidSmiles::Unsupported { detail };

@@ -1,7 +1,6 @@
 //! Substructure searches with SMARTS patterns.
 
 use chematic::core::Molecule as Graph;
-use chematic::perception::with_rdkit_parity_view;
 use chematic::smarts::{
     MatchConfig, QueryMolecule, RdkitParityConfig, RdkitRingCountModel, SmartsError,
     find_match_atom_sets_rdkit_parity, parse_smarts,
@@ -9,7 +8,6 @@ use chematic::smarts::{
 
 use crate::error::{InvalidSmarts, InvalidSmiles};
 use crate::guard::guarded;
-use crate::molecule::Molecule;
 use crate::query_hydrogens::{merged, needs_hydrogen};
 use crate::smarts::check;
 
@@ -21,7 +19,7 @@ pub struct Pattern {
 }
 
 /// Maximum number of matches, which is the default of RDKit.
-const MAX_MATCHES: usize = 1_000;
+pub(crate) const MAX_MATCHES: usize = 1_000;
 
 /// Returns the 116 structural alerts used by QED (Brenk et al. 2008), as listed in RDKit.
 pub fn default_alerts() -> impl Iterator<Item = &'static str> {
@@ -87,34 +85,6 @@ impl Pattern {
         &self.smarts
     }
 
-    /// Returns `true` if the molecule contains the pattern, like RDKit's `HasSubstructMatch`.
-    ///
-    /// # Errors
-    /// Returns [`InvalidSmiles::Unsupported`] if the search takes too long or if the toolkit cannot
-    /// determine the rings, and [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
-    pub fn matches(&self, molecule: &Molecule) -> Result<bool, InvalidSmiles> {
-        Ok(self.search(molecule, 1)? > 0)
-    }
-
-    /// Counts the matches that cover distinct sets of atoms, like RDKit's
-    /// `len(GetSubstructMatches(pattern))`. The maximum is 1,000.
-    ///
-    /// # Errors
-    /// Same as [`matches`](Self::matches).
-    pub fn count(&self, molecule: &Molecule) -> Result<usize, InvalidSmiles> {
-        self.search(molecule, MAX_MATCHES)
-    }
-
-    /// Counts up to `most` matches.
-    fn search(&self, molecule: &Molecule, most: usize) -> Result<usize, InvalidSmiles> {
-        let model = molecule.model();
-        guarded(|| {
-            with_rdkit_parity_view(model, |view| {
-                Ok(self.search_in(view.unwrap_or(model), most)?.len())
-            })
-        })?
-    }
-
     /// Returns `true` if a graph contains the pattern. Its aromaticity must be that of RDKit.
     pub(crate) fn is_in(&self, view: &Graph) -> Result<bool, InvalidSmiles> {
         guarded(|| Ok(!self.search_in(view, 1)?.is_empty()))?
@@ -128,7 +98,11 @@ impl Pattern {
     }
 
     /// Returns the sets of atoms of up to `most` matches.
-    fn search_in(&self, view: &Graph, most: usize) -> Result<Vec<Vec<u32>>, InvalidSmiles> {
+    pub(crate) fn search_in(
+        &self,
+        view: &Graph,
+        most: usize,
+    ) -> Result<Vec<Vec<u32>>, InvalidSmiles> {
         let config = RdkitParityConfig {
             base: MatchConfig {
                 max_matches: (most == 1).then_some(1),

@@ -1,19 +1,37 @@
 //! The rings of molecules, and counts that are used for the scores.
 
 use chematic::core::{AtomIdx, BondOrder, Molecule};
-pub(crate) use chematic::perception::MAX_RINGS;
-use chematic::perception::{rdkit_sssr_ring_order, ring_atom_flags};
+use chematic::perception::{
+    rdkit_organometallic_dative_bonds, rdkit_sssr_ring_order, ring_atom_flags,
+};
 
 use crate::error::InvalidSmiles;
 use crate::guard::guarded;
+use crate::relevant_rings::{MAX_RINGS, independent_cycles, relevant_rings};
 
 /// Returns the atoms of each ring in ring order. Since release 2026.09, RDKit's list of rings
-/// consists of all relevant cycles, i.e. the union of all minimum cycle bases. All algorithms use
-/// this list, including those of the toolkit (see `patches/chematic-perception`).
+/// consists of all relevant cycles, i.e. the union of all minimum cycle bases. All algorithms of this
+/// crate use this list. The toolkit sanitizes with the list of earlier releases, which affects the
+/// aromaticity and stereocenters of some cages and macrocycles.
 pub(crate) fn rings(model: &Molecule) -> Result<Vec<Vec<AtomIdx>>, InvalidSmiles> {
-    guarded(|| rdkit_sssr_ring_order(model))?.ok_or_else(|| InvalidSmiles::Unsupported {
+    let found = guarded(|| {
+        let is_dative = rdkit_organometallic_dative_bonds(model);
+        let bonds = model.rdkit_bond_order().into_iter().map(|index| {
+            let bond = model.bond(index);
+            let closes_rings = closes_rings(bond.order) && !is_dative[index.0 as usize];
+            (bond.atom1.0 as usize, bond.atom2.0 as usize, closes_rings)
+        });
+        relevant_rings(model.atom_count(), bonds, || {
+            let legacy = rdkit_sssr_ring_order(model)?;
+            let atoms = |ring: Vec<AtomIdx>| ring.into_iter().map(|atom| atom.0 as usize).collect();
+            Some(legacy.into_iter().map(atoms).collect())
+        })
+    })?;
+    let rings = found.ok_or_else(|| InvalidSmiles::Unsupported {
         detail: format!("a molecule with more than {MAX_RINGS} rings"),
-    })
+    })?;
+    let atoms = |ring: Vec<usize>| ring.into_iter().map(|atom| AtomIdx(atom as u32)).collect();
+    Ok(rings.into_iter().map(atoms).collect())
 }
 
 /// Counts based on all rings.
@@ -73,21 +91,50 @@ pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
         })
         .collect();
 
-    let mut forest = Forest::new(view.atom_count());
-    let mut cycles = 0;
-    for (_, bond) in view.bonds() {
-        let ends = (bond.atom1.0 as usize, bond.atom2.0 as usize);
-        // In RDKit, dative and zero-order bonds are not part of rings.
-        let closes_rings = !matches!(bond.order, BondOrder::Zero | BondOrder::Dative);
-        if closes_rings && kept[ends.0] && kept[ends.1] && !forest.join(ends.0, ends.1) {
-            cycles += 1;
-        }
-    }
-    cycles
+    let bonds = view.bonds().filter(|(_, bond)| closes_rings(bond.order));
+    let ends = bonds.map(|(_, bond)| (bond.atom1.0 as usize, bond.atom2.0 as usize));
+    independent_cycles(view.atom_count(), ends.filter(|&(a, b)| kept[a] && kept[b])) as u32
+}
+
+/// Returns `true` if the toolkit may have missed an aromatic ring, e.g. in 2,5-bridged furans and
+/// thiophenes.
+///
+/// In RDKit, the aromaticity of O or S in a ring of nine or more atoms depends on the first ring with
+/// this atom in its list of rings. RDKit 2026.09 lists small rings first, unlike the toolkit, whose
+/// result depends on the spelling. `rings` must be all rings of `model`. The result is the same
+/// whether or not their aromaticity was recognized.
+pub(crate) fn has_bridging_heteroarene(model: &Molecule, rings: &[Vec<AtomIdx>]) -> bool {
+    // Carbon with a double bond, which is aromatic in other spellings, or a lone pair or charge.
+    let is_conjugated = |atom: AtomIdx| {
+        let is_double =
+            |(_, bond): (AtomIdx, _)| matches!(model.bond(bond).order, BondOrder::Double);
+        let of = model.atom(atom);
+        of.aromatic
+            || of.charge != 0
+            || of.element.atomic_number() != 6
+            || model.neighbors(atom).any(is_double)
+    };
+    let is_bridge = |atom: AtomIdx| {
+        let of = model.atom(atom);
+        let is_divalent = matches!(of.element.atomic_number(), 8 | 16) && of.charge == 0;
+        is_divalent && model.neighbors(atom).count() == 2
+    };
+    let is_large = |ring: &&Vec<AtomIdx>| ring.len() > LARGEST_SMALL_RING;
+    let in_large_ring =
+        |atom: AtomIdx| rings.iter().filter(is_large).any(|ring| ring.contains(&atom));
+    rings.iter().filter(|ring| !is_large(ring)).any(|ring| {
+        ring.iter().all(|atom| is_conjugated(*atom))
+            && ring.iter().any(|atom| is_bridge(*atom) && in_large_ring(*atom))
+    })
 }
 
 /// Maximum size of a ring that is not a macrocycle.
 const LARGEST_SMALL_RING: usize = 8;
+
+/// In RDKit, dative and zero-order bonds are not part of rings.
+fn closes_rings(order: BondOrder) -> bool {
+    !matches!(order, BondOrder::Zero | BondOrder::Dative)
+}
 
 fn is_single_or_aromatic(order: BondOrder) -> bool {
     matches!(order, BondOrder::Single | BondOrder::Up | BondOrder::Down | BondOrder::Aromatic)
@@ -149,30 +196,6 @@ impl<T: Copy + Ord> Sets<T> {
             let is_set = move |bit: &usize| (common >> bit) & 1 != 0;
             (0..64).filter(is_set).map(move |bit| self.members[word * 64 + bit])
         })
-    }
-}
-
-/// A disjoint-set forest. A bond between two atoms of the same set closes a cycle.
-struct Forest(Vec<usize>);
-
-impl Forest {
-    fn new(atoms: usize) -> Self {
-        Self((0..atoms).collect())
-    }
-
-    fn root(&mut self, mut atom: usize) -> usize {
-        while self.0[atom] != atom {
-            self.0[atom] = self.0[self.0[atom]];
-            atom = self.0[atom];
-        }
-        atom
-    }
-
-    /// Merges two sets. Returns `false` if they were already the same set.
-    fn join(&mut self, a: usize, b: usize) -> bool {
-        let (a, b) = (self.root(a), self.root(b));
-        self.0[a] = b;
-        a != b
     }
 }
 

@@ -45,9 +45,6 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Folder of changed copies of other projects' crates, which keep their style.
-const FOREIGN: &str = "patches/";
-
 /// Extensions of files whose text is read.
 const TEXTS: &[&str] = &["rs", "toml", "md", "py"];
 
@@ -70,8 +67,7 @@ impl Tree {
         for path in listed.split_terminator('\0') {
             // Git lists deleted files until the deletion is committed.
             let Ok(data) = std::fs::metadata(root.join(path)) else { continue };
-            let is_ours = !path.starts_with(FOREIGN);
-            let text = if is_ours && TEXTS.contains(&extension(path)) {
+            let text = if TEXTS.contains(&extension(path)) {
                 std::fs::read_to_string(root.join(path)).with_context(|| path.to_owned())?
             } else {
                 String::new()
@@ -123,8 +119,7 @@ impl Tree {
 
     /// Returns the `Cargo.toml` of every package.
     pub(super) fn manifests(&self) -> impl Iterator<Item = &File> {
-        let is_ours = |file: &&File| !file.path.starts_with(FOREIGN);
-        self.files().filter(|file| file.path.ends_with("/Cargo.toml")).filter(is_ours)
+        self.files().filter(|file| file.path.ends_with("/Cargo.toml"))
     }
 
     /// Returns the `Cargo.toml` of a package.
