@@ -130,6 +130,14 @@ fn texts() -> Place {
     training_texts::place("llama")
 }
 
+/// Creates a place whose prompts differ but have one last token, which the untrained model repeats.
+fn equal_ends() -> Place {
+    let place = texts();
+    let prompts = ["1?", "2?", "3?", "4?"].map(|text| format!("{{\"prompt\": \"{text}\"}}\n"));
+    place.write("prompts.jsonl", prompts.concat());
+    place
+}
+
 /// Creates a place whose model `long` has room for long texts.
 fn long_texts() -> Place {
     let place = texts();
@@ -156,8 +164,13 @@ fn spoiled(watch: &str, side: &str) -> Option<Spoiled> {
             "train.updates_per_rollout=4",
             "loss.kl_coef=1e-6",
         ]),
-        ("entropy" | "completions/unique_ratio", "below")
-        | ("frac_reward_zero_std" | "completions/collapsed_groups", "above") => molecules(COPIES),
+        ("entropy" | "completions/unique_ratio", "below") | ("frac_reward_zero_std", "above") => {
+            molecules(COPIES)
+        }
+        ("completions/collapsed_groups", "above") => Some(Spoiled {
+            place: equal_ends,
+            sets: &["sampling.max_new_tokens=1", "sampling.temperature=0.01"],
+        }),
         ("diversity_filter/penalized", "above") => molecules(&[
             "sampling.temperature=0.01",
             "diversity_filter={bucket=\"smiles\",bucket_size=1}",
