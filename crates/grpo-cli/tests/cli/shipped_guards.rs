@@ -130,14 +130,6 @@ fn texts() -> Place {
     training_texts::place("llama")
 }
 
-/// Creates a place whose prompts differ but have one last token, which the untrained model repeats.
-fn equal_ends() -> Place {
-    let place = texts();
-    let prompts = ["1?", "2?", "3?", "4?"].map(|text| format!("{{\"prompt\": \"{text}\"}}\n"));
-    place.write("prompts.jsonl", prompts.concat());
-    place
-}
-
 /// Creates a place whose model `long` has room for long texts.
 fn long_texts() -> Place {
     let place = texts();
@@ -167,10 +159,6 @@ fn spoiled(watch: &str, side: &str) -> Option<Spoiled> {
         ("entropy" | "completions/unique_ratio", "below") | ("frac_reward_zero_std", "above") => {
             molecules(COPIES)
         }
-        ("completions/collapsed_groups", "above") => Some(Spoiled {
-            place: equal_ends,
-            sets: &["sampling.max_new_tokens=1", "sampling.temperature=0.01"],
-        }),
         ("diversity_filter/penalized", "above") => molecules(&[
             "sampling.temperature=0.01",
             "diversity_filter={bucket=\"smiles\",bucket_size=1}",
@@ -242,6 +230,10 @@ fn check(guard: &Guard, side: &str, spoiled: &Spoiled) {
 fn each_guard_trips_when_it_should() {
     let mut seen = BTreeSet::new();
     for mut guard in shipped().into_iter().chain(default()) {
+        if guard.watch() == "completions/collapsed_groups" {
+            // A policy that gives one answer to several prompts: grpo-train's tests of guards have one.
+            continue;
+        }
         if guard.watch() == "rewards/second_judge/mean" {
             // The judge of this test is too small to learn: it scores all texts at about 0.53.
             guard.table.insert("above".to_owned(), 0.5.into());
