@@ -12,7 +12,7 @@ use crate::{Outcome, PartName, Reward, RewardInput};
 ///
 /// The correct answer is read from the fields of the prompt. If it is a longer text with an answer
 /// that [`Self::extract`] finds, such as a worked solution, that answer is correct too. Whitespace
-/// around answers is ignored. If both answers are [numbers](number), they are compared numerically,
+/// around answers is ignored. If both answers are numbers, they are compared numerically,
 /// e.g. `0.50` equals `.5`. Scoring fails if the prompt has no answer.
 #[derive(Clone, Debug)]
 pub struct AnswerReward {

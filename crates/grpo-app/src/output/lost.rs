@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 /// The first error while writing to standard output.
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Makes [`check_written`] fail if the process was started with a closed standard output.
+/// Notes whether the process was started with a closed standard output, which is an error at its end.
 pub fn note_closed() {
     if grpo_process::is_stdout_closed() {
         note_lost(&io::Error::other("it is closed"));

@@ -48,7 +48,7 @@ fn a_run_on_servers_learns_like_a_local_run() {
     let text = TRAIN.replace("steps = 3", "steps = 20").replace("[aeiou]", "e");
     let text = text.replace("samples = 3", "samples = 0");
     place.write("train.toml", text.replace("group_size = 4", &format!("group_size = {GROUP}")));
-    let [a, b] = [server(&place, usize::MAX), server(&place, 12)];
+    let [a, b] = [server(&place, usize::MAX), server(&place, 6)];
     train(&place, "local", &[]);
     let ended = train(&place, "remote", &on(&[&a, &b]));
     let left_out = format!("warning      the vLLM server {}/v1 is left out: ", b.server.url);
