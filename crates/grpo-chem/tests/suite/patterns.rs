@@ -123,7 +123,7 @@ fn patterns_that_cannot_work_are_refused() {
         let error = Pattern::parse(smarts).err().unwrap().to_string();
         assert!(error.contains("only matches molecules with explicit hydrogen atoms"), "{error}");
     }
-    // A ring bond is no stereochemistry, and hydrogen is one of several elements or excluded.
+    // A ring bond is not stereochemistry, and hydrogen is one of several elements or excluded.
     for smarts in ["C@C", "C!@C", "[#1,#6]", "[!#1]", "[C,$([#1])]", "[!$([#1])]", "[*H]", "[CH3]"]
     {
         assert!(Pattern::parse(smarts).is_ok(), "{smarts}");

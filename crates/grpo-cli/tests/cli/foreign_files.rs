@@ -16,7 +16,7 @@ use crate::audit::copy;
 use crate::resume::{place, wait_for};
 use crate::support::{Ended, Place};
 
-/// Kinds of objects that are no regular files. All of them except the last two lead to `elsewhere`.
+/// Kinds of objects that are not regular files. All of them except the last two lead to `elsewhere`.
 const KINDS: [&str; 7] =
     ["link to a file", "link to a folder", "dangling link", "device", "pipe", "socket", "folder"];
 
