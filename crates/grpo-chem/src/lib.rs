@@ -29,7 +29,6 @@ pub mod pmo;
 mod qed;
 mod query;
 mod query_hydrogens;
-mod relevant_rings;
 mod rings;
 mod sa;
 mod sa_table;

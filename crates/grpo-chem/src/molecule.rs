@@ -27,7 +27,7 @@ use crate::grammar;
 use crate::guard::guarded;
 use crate::patterns::{count_acceptors, count_alerts};
 use crate::qed::{Properties, qed};
-use crate::rings::{count_aromatic_rings, count_rings, has_bridging_heteroarene, rings};
+use crate::rings::{count_aromatic_rings, count_rings, rings, too_many_rings};
 use crate::sa::{Complexity, monotonic, sa_score};
 
 /// A sanitized molecule with valid syntax, valences and aromaticity.
@@ -175,11 +175,6 @@ fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
     let graph = parse_template(&smiles).map_err(from_parser)?;
     let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
     let model = sanitized(&graph);
-    if has_bridging_heteroarene(&model, &rings(&model)?) {
-        let detail =
-            "the aromaticity of a ring with O or S that bridges a ring of nine or more atoms";
-        return Err(InvalidSmiles::Unsupported { detail: detail.to_owned() });
-    }
     Ok(Molecule { smiles, graph, model, canonical, properties: OnceLock::new() })
 }
 
@@ -291,11 +286,10 @@ pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
     let detail = match error {
         RdkitSmilesError::Unsupported(detail) => {
             // The toolkit's reason is that RDKit has another algorithm for this case.
-            let detail = match detail.starts_with("ring perception") {
-                true => "a molecule whose rings the toolkit cannot find".to_owned(),
-                false => detail,
+            return match detail.starts_with("ring perception") {
+                true => too_many_rings(),
+                false => InvalidSmiles::Unsupported { detail },
             };
-            return InvalidSmiles::Unsupported { detail };
         }
         RdkitSmilesError::Sanitization(detail) => detail,
     };

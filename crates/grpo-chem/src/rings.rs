@@ -1,37 +1,20 @@
 //! The rings of molecules, and counts that are used for the scores.
 
 use chematic::core::{AtomIdx, BondOrder, Molecule};
-use chematic::perception::{
-    rdkit_organometallic_dative_bonds, rdkit_sssr_ring_order, ring_atom_flags,
-};
+// `MAX_RINGS` only exists with the patch of `crates/chematic-perception/README.md`.
+use chematic::perception::{MAX_RINGS, independent_cycles, rdkit_sssr_ring_order, ring_atom_flags};
 
 use crate::error::InvalidSmiles;
 use crate::guard::guarded;
-use crate::relevant_rings::{MAX_RINGS, independent_cycles, relevant_rings};
 
-/// Returns the atoms of each ring in ring order. Since release 2026.09, RDKit's list of rings
-/// consists of all relevant cycles, i.e. the union of all minimum cycle bases. All algorithms of this
-/// crate use this list. The toolkit sanitizes with the list of earlier releases, which affects the
-/// aromaticity and stereocenters of some cages and macrocycles.
+/// Returns the atoms of each ring in ring order, like RDKit 2026.09: all relevant cycles, i.e. the
+/// union of all minimum cycle bases. The toolkit sanitizes with the same list.
 pub(crate) fn rings(model: &Molecule) -> Result<Vec<Vec<AtomIdx>>, InvalidSmiles> {
-    let found = guarded(|| {
-        let is_dative = rdkit_organometallic_dative_bonds(model);
-        let bonds = model.rdkit_bond_order().into_iter().map(|index| {
-            let bond = model.bond(index);
-            let closes_rings = closes_rings(bond.order) && !is_dative[index.0 as usize];
-            (bond.atom1.0 as usize, bond.atom2.0 as usize, closes_rings)
-        });
-        relevant_rings(model.atom_count(), bonds, || {
-            let legacy = rdkit_sssr_ring_order(model)?;
-            let atoms = |ring: Vec<AtomIdx>| ring.into_iter().map(|atom| atom.0 as usize).collect();
-            Some(legacy.into_iter().map(atoms).collect())
-        })
-    })?;
-    let rings = found.ok_or_else(|| InvalidSmiles::Unsupported {
-        detail: format!("a molecule with more than {MAX_RINGS} rings"),
-    })?;
-    let atoms = |ring: Vec<usize>| ring.into_iter().map(|atom| AtomIdx(atom as u32)).collect();
-    Ok(rings.into_iter().map(atoms).collect())
+    guarded(|| rdkit_sssr_ring_order(model))?.ok_or_else(too_many_rings)
+}
+
+pub(crate) fn too_many_rings() -> InvalidSmiles {
+    InvalidSmiles::Unsupported { detail: format!("a molecule with more than {MAX_RINGS} rings") }
 }
 
 /// Counts based on all rings.
@@ -94,38 +77,6 @@ pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     let bonds = view.bonds().filter(|(_, bond)| closes_rings(bond.order));
     let ends = bonds.map(|(_, bond)| (bond.atom1.0 as usize, bond.atom2.0 as usize));
     independent_cycles(view.atom_count(), ends.filter(|&(a, b)| kept[a] && kept[b])) as u32
-}
-
-/// Returns `true` if the toolkit may have missed an aromatic ring, e.g. in 2,5-bridged furans and
-/// thiophenes.
-///
-/// In RDKit, the aromaticity of O or S in a ring of nine or more atoms depends on the first ring with
-/// this atom in its list of rings. RDKit 2026.09 lists small rings first, unlike the toolkit, whose
-/// result depends on the spelling. `rings` must be all rings of `model`. The result is the same
-/// whether or not their aromaticity was recognized.
-pub(crate) fn has_bridging_heteroarene(model: &Molecule, rings: &[Vec<AtomIdx>]) -> bool {
-    // Carbon with a double bond, which is aromatic in other spellings, or a lone pair or charge.
-    let is_conjugated = |atom: AtomIdx| {
-        let is_double =
-            |(_, bond): (AtomIdx, _)| matches!(model.bond(bond).order, BondOrder::Double);
-        let of = model.atom(atom);
-        of.aromatic
-            || of.charge != 0
-            || of.element.atomic_number() != 6
-            || model.neighbors(atom).any(is_double)
-    };
-    let is_bridge = |atom: AtomIdx| {
-        let of = model.atom(atom);
-        let is_divalent = matches!(of.element.atomic_number(), 8 | 16) && of.charge == 0;
-        is_divalent && model.neighbors(atom).count() == 2
-    };
-    let is_large = |ring: &&Vec<AtomIdx>| ring.len() > LARGEST_SMALL_RING;
-    let in_large_ring =
-        |atom: AtomIdx| rings.iter().filter(is_large).any(|ring| ring.contains(&atom));
-    rings.iter().filter(|ring| !is_large(ring)).any(|ring| {
-        ring.iter().all(|atom| is_conjugated(*atom))
-            && ring.iter().any(|atom| is_bridge(*atom) && in_large_ring(*atom))
-    })
 }
 
 /// Maximum size of a ring that is not a macrocycle.

@@ -57,7 +57,8 @@ fn of_package(tree: &Tree, package: &Package, allowed: Option<BTreeSet<String>>)
     let of_code = package.dependencies.iter().filter(|dependency| !dependency.is_dev());
     let faults = of_code.filter_map(|dependency| {
         let other = dependency.name.as_str();
-        let is_ours = tree.packages.iter().any(|package| package.name == other);
+        // A package can depend on the published one that it replaces.
+        let is_ours = other != name && tree.packages.iter().any(|package| package.name == other);
         let knows_tasks = TASKS.contains(&name) || ABOVE_TASKS.contains(&name);
         let what = if is_ours && TASKS.contains(&other) && !knows_tasks {
             format!("`{name}` may not depend on `{other}`, which is specific to a task: let the task implement what `{name}` needs")

@@ -6,15 +6,24 @@ use toml::{Table, Value};
 use crate::tidy::tree::{File, Tree, Violation};
 
 pub(in crate::tidy) fn inherit_from_the_workspace(tree: &Tree) -> Vec<Violation> {
-    tree.manifests().flat_map(of_manifest).collect()
+    let root = tree.file("Cargo.toml").map(parsed).unwrap_or_default();
+    tree.manifests().flat_map(|manifest| of_manifest(&root, manifest)).collect()
 }
 
-fn of_manifest(manifest: &File) -> Vec<Violation> {
-    // Cargo has already parsed the manifest successfully.
-    let table: Table = manifest.text.parse().unwrap_or_default();
+/// Cargo has already parsed the manifest successfully.
+fn parsed(manifest: &File) -> Table {
+    manifest.text.parse().unwrap_or_default()
+}
+
+fn of_manifest(root: &Table, manifest: &File) -> Vec<Violation> {
+    let table = parsed(manifest);
     let mut violations = Vec::new();
     for key in ["version", "edition", "rust-version", "license"] {
-        if !table.get("package").and_then(|package| package.get(key)).is_some_and(is_inherited) {
+        let package = table.get("package");
+        let is_inherited = package.and_then(|package| package.get(key)).is_some_and(is_inherited);
+        // The version of a crate that replaces a published one follows from that one.
+        let is_exempt = key == "version" && package.is_some_and(|package| is_patch(root, package));
+        if !is_inherited && !is_exempt {
             let what = format!("`{key}` is set in the package: use `{key}.workspace = true`");
             violations.push(manifest.violation(manifest.line_of_key(key), what));
         }
@@ -32,6 +41,13 @@ fn of_manifest(manifest: &File) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Returns whether the package replaces one of crates.io.
+fn is_patch(root: &Table, package: &Value) -> bool {
+    let patches = root.get("patch").and_then(|patch| patch.get("crates-io"));
+    let name = package.get("name").and_then(Value::as_str);
+    name.zip(patches).is_some_and(|(name, patches)| patches.get(name).is_some())
 }
 
 /// Returns all dependencies by name, including platform-specific ones.
@@ -96,6 +112,9 @@ lints.workspace = true
 crates/a/Cargo.toml:3: `version` is set in the package: use `version.workspace = true`
 crates/a/Cargo.toml:1: lints are not inherited: add `workspace = true` under `[lints]`",
         );
+        let own = INHERITED.replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
+        let root = "[patch.crates-io]\na = { path = \"crates/a\" }";
+        check_rule(rule, &tree([("Cargo.toml", root), ("crates/a/Cargo.toml", &own)]), "");
         let found = [(10, "serde"), (13, "libc")].map(|(line, name)| {
             format!(
                 "crates/a/Cargo.toml:{line}: `{name}` has its own version: move it to the root's `[workspace.dependencies]` and use `{name}.workspace = true`"

@@ -1,26 +1,26 @@
 //! The ring set of RDKit 2026.09: all relevant cycles.
 //!
 //! Since release 2026.09, RDKit's list of rings consists of all relevant cycles, i.e. the union of
-//! all minimum cycle bases, from the smallest ring to the largest. The list of earlier releases, which
-//! the toolkit has, lacks rings of cages and macrocycles depending on the order of atoms.
+//! all minimum cycle bases, from the smallest ring to the largest. The list of earlier releases lacks
+//! rings of cages and macrocycles depending on the order of atoms.
 
 use std::collections::HashSet;
 
-use chematic::perception::relevant_cycles_from_graph;
+use chematic_perception_original::relevant_cycles_from_graph;
 
 /// Maximum number of rings. Molecules with more (such as \[10\]cycloparaphenylene with 1,034) are
 /// refused in every spelling, because algorithms that compare all pairs of rings would take long.
-pub(crate) const MAX_RINGS: usize = 600;
+pub const MAX_RINGS: usize = 600;
 
 /// Returns the relevant cycles of a graph. A bond is a pair of atoms and whether it can be part of
 /// a ring. `legacy` computes the list of earlier releases, which is complete for most molecules.
 /// `None` if there are more than [`MAX_RINGS`].
 pub(crate) fn relevant_rings(
     n_atoms: usize,
-    bonds: impl Iterator<Item = (usize, usize, bool)>,
+    bonds: &[(usize, usize, bool)],
     legacy: impl FnOnce() -> Option<Vec<Vec<usize>>>,
 ) -> Option<Vec<Vec<usize>>> {
-    let bonds: Vec<(usize, usize, bool)> = bonds.filter(|bond| bond.2).collect();
+    let bonds: Vec<(usize, usize, bool)> = bonds.iter().copied().filter(|bond| bond.2).collect();
     let cycles = independent_cycles(n_atoms, bonds.iter().map(|&(a, b, _)| (a, b)));
     if cycles == 0 {
         return Some(Vec::new());
@@ -58,7 +58,8 @@ pub(crate) fn relevant_rings(
     sorted(rings)
 }
 
-/// RDKit lists small rings first. The order of rings of equal size is that of the legacy list.
+/// RDKit lists small rings first, which decides whether O and S that bridge a macrocycle are
+/// aromatic. The order of rings of equal size is that of the legacy list.
 fn sorted(mut rings: Vec<Vec<usize>>) -> Option<Vec<Vec<usize>>> {
     rings.sort_by_key(Vec::len);
     (rings.len() <= MAX_RINGS).then_some(rings)
@@ -167,10 +168,7 @@ impl Neighbors {
 }
 
 /// Returns the number of independent cycles: bonds + components - atoms.
-pub(crate) fn independent_cycles(
-    n_atoms: usize,
-    bonds: impl Iterator<Item = (usize, usize)>,
-) -> usize {
+pub fn independent_cycles(n_atoms: usize, bonds: impl Iterator<Item = (usize, usize)>) -> usize {
     let mut forest = Forest::new(n_atoms);
     bonds.filter(|&(a, b)| !forest.join(a, b)).count()
 }
