@@ -5,9 +5,10 @@
 //! levels up.
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-const FOLDERS: [&str; 2] = ["configs", "data"];
+const FOLDERS: [&str; 3] = ["configs", "data", "docs"];
 
 /// Output files of example commands, which git also ignores.
 const IGNORED: &str = "data/processed";
@@ -27,11 +28,38 @@ fn main() {
     }
     files.sort();
     let mut list = String::from("&[\n");
-    for (name, path) in &files {
-        writeln!(list, "    ({name:?}, include_bytes!({path:?})),").expect("a string takes all");
+    for (index, (name, path)) in files.iter().enumerate() {
+        let content = std::fs::read(path).expect("the examples can be read");
+        let compressed = out.join(index.to_string());
+        std::fs::write(&compressed, deflated(&content)).expect("OUT_DIR can be written");
+        let size = content.len();
+        writeln!(
+            list,
+            "    ExampleFile {{ path: {name:?}, size: {size}, deflated: include_bytes!({compressed:?}) }},"
+        )
+        .expect("a string takes all");
     }
     list.push(']');
     std::fs::write(out.join("files.rs"), list).expect("OUT_DIR can be written");
+}
+
+/// Compresses a file. The program would be two megabytes larger without it.
+fn deflated(content: &[u8]) -> Vec<u8> {
+    let mut encoder =
+        flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(content).and_then(|()| encoder.finish()).expect("memory takes all")
+}
+
+/// Of `docs/`, messages and help texts name the pages for users.
+fn is_for_users(name: &str) -> bool {
+    const FOR_DEVELOPERS: [&str; 5] =
+        ["ARCHITECTURE.md", "LOG.md", "SUMMARY.md", "coverage.md", "introduction.md"];
+    match name.strip_prefix("docs/").map(|page| page.strip_prefix("guides/").unwrap_or(page)) {
+        Some(page) => {
+            !page.contains('/') && page.ends_with(".md") && !FOR_DEVELOPERS.contains(&page)
+        }
+        None => true,
+    }
 }
 
 /// Adds all files below a folder. Names are relative to the project.
@@ -46,7 +74,8 @@ fn add(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) {
         }
         match path.is_dir() {
             true => add(&path, &name, files),
-            false => files.push((name, path)),
+            false if is_for_users(&name) => files.push((name, path)),
+            false => {}
         }
     }
 }

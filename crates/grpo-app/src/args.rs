@@ -18,6 +18,7 @@ use crate::commands::devices::DevicesArguments;
 use crate::commands::dynamics::DynamicsArguments;
 use crate::commands::eval::EvalArguments;
 use crate::commands::judge::JudgeArguments;
+use crate::commands::score::ScoreArguments;
 use crate::commands::sweep::SweepArguments;
 use crate::device::DeviceName;
 use crate::pipeline::PipelineArguments;
@@ -126,6 +127,12 @@ pub(crate) enum Command {
     /// metrics, always. Intervals are 95 % bootstrap intervals over prompts. docs/metrics.md
     /// describes each metric.
     Eval(EvalArguments),
+    /// Compute the reward of completions, by component
+    ///
+    /// Writes a CSV table with one row per completion: the reward and each of its components, before and
+    /// after its transform, or the reason why there is none. Use it to check a reward before training.
+    /// The keys of a record are what the reward reads, e.g. the tweet or the answer.
+    Score(ScoreArguments),
     /// Compare methods by the metrics of `grpo eval`
     ///
     /// Each method has one file of generated text per seed. Metrics are averaged over seeds and

@@ -50,11 +50,9 @@ use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::checkpoint::archive_of;
-pub use crate::commands::report::transform_curves;
 pub use crate::commands::sweep::{TrainedRun, TrainingRuns};
 pub use crate::recorded_folders::refuse_inside;
 pub use crate::task::{Task, Tasks};
-pub use crate::train_file::load_reward;
 
 /// Runs the command given by the process arguments and returns the exit code. `revision` is the git
 /// revision of the program, which is recorded in runs.
@@ -157,6 +155,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
             commands::sweep::run(&arguments, tasks, &args::program(tasks).0)
         }
         Command::Eval(arguments) => commands::eval::run(&arguments, tasks),
+        Command::Score(arguments) => commands::score::run(&arguments, tasks),
         Command::Logprob(arguments) => commands::logprob::run(&arguments, tasks),
         Command::Merge(arguments) => commands::merge::run(&arguments, tasks),
         Command::Init(arguments) => commands::init::run(&arguments, tasks),

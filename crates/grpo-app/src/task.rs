@@ -14,7 +14,7 @@ use toml::Table;
 
 use crate::args::RunArguments;
 use crate::data::DataFormat;
-use crate::eval::{Suite, TEXT_SUITE};
+use crate::eval::{RowFormat, Suite, TEXT_ROWS, TEXT_SUITE};
 use crate::models::Loaded;
 use crate::source::SourceKind;
 
@@ -68,6 +68,12 @@ pub trait Task: Sync {
     /// Returns the suites for `grpo eval`.
     fn suites(&self) -> Vec<Suite> {
         Vec::new()
+    }
+
+    /// Returns how `grpo score` reads a file for a reward of the given type, if the file holds
+    /// completions of this task in a format of its own.
+    fn rows(&self, _file: &Path, _reward: &str) -> Option<RowFormat> {
+        None
     }
 
     /// Returns ways to assign samples to buckets of the diversity filter.
@@ -317,6 +323,11 @@ impl Tasks {
     /// Returns all suites for `grpo eval`.
     pub(crate) fn suites(&self) -> Vec<Suite> {
         std::iter::once(TEXT_SUITE).chain(self.iter().flat_map(|task| task.suites())).collect()
+    }
+
+    /// Returns how the completions of a file are read for a reward of the given type.
+    pub(crate) fn row_format(&self, file: &Path, reward: &str) -> RowFormat {
+        self.iter().find_map(|task| task.rows(file, reward)).unwrap_or(TEXT_ROWS)
     }
 
     /// Returns the codecs of all tasks.

@@ -25,6 +25,19 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
+/// Returns a text as a cell of a CSV table: escaped, and quoted if a spreadsheet would interpret it as
+/// a formula.
+pub fn text_cell(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let text = visible(text);
+    if is_formula { format!("'{text}") } else { text.into_owned() }
+}
+
+/// Returns a number as a cell of a CSV table, with six decimals.
+pub fn number_cell(value: f64) -> String {
+    format!("{value:.6}")
+}
+
 /// Returns whether a character must be escaped. This includes control characters other than line
 /// feed and tab, characters that change the writing direction, and Unicode line separators.
 fn is_hidden(character: char) -> bool {

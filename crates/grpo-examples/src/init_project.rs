@@ -25,14 +25,14 @@ pub(crate) struct InitProjectArguments {
 
 /// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
-    let about = "Create a folder with the example configurations, models and data";
+    let about = "Create a folder with the example configurations, models, data and documentation";
     TaskCommand::new("init-project", &[about], CommandGroup::Start, |_, arguments| run(arguments))
 }
 
 fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
     let folder = &arguments.folder;
     create(folder)?;
-    let megabytes = FILES.iter().map(|(_, content)| content.len()).sum::<usize>() as f64 / 1e6;
+    let megabytes = FILES.iter().map(|file| file.size).sum::<usize>() as f64 / 1e6;
     say(format_args!(
         "created      {} ({} files, {megabytes:.1} MB)",
         folder.display(),
@@ -76,7 +76,7 @@ fn fill_empty(folder: &Path) -> anyhow::Result<()> {
         "{} is not empty; choose a new folder, then copy the files that you want from it",
         folder.display()
     );
-    let mut tops: Vec<&str> = FILES.iter().filter_map(|(name, _)| name.split('/').next()).collect();
+    let mut tops: Vec<&str> = FILES.iter().filter_map(|file| file.path.split('/').next()).collect();
     tops.dedup();
     for (done, top) in tops.iter().enumerate() {
         let prefix = format!("{top}/");
@@ -94,12 +94,12 @@ fn fill_empty(folder: &Path) -> anyhow::Result<()> {
 
 /// Writes all files whose names begin with `prefix`. The prefix is removed from their names.
 fn write(folder: &Path, prefix: &str) -> Result<(), RunError> {
-    for (name, content) in FILES {
-        let Some(name) = name.strip_prefix(prefix) else { continue };
+    for file in FILES {
+        let Some(name) = file.path.strip_prefix(prefix) else { continue };
         let path = folder.join(name);
         let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent)
-            .and_then(|()| fs::write(&path, content))
+            .and_then(|()| fs::write(&path, file.content()?))
             .map_err(|source| RunError::Write { path: path.clone(), source })?;
     }
     Ok(())

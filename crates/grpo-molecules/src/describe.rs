@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use grpo_app::output::{FileInPlace, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
-use grpo_app::visible::{data_output, visible};
+use grpo_app::visible::{data_output, number_cell, text_cell};
 
 const COLUMNS: [&str; 16] = [
     "input",
@@ -134,17 +134,17 @@ fn describe_all(
 fn row(record: &MoleculeRecord) -> (bool, [String; 16]) {
     let mut row: [String; 16] = Default::default();
     let smiles = &record.smiles;
-    row[0] = as_text(&visible(smiles));
-    row[15] = record.name.as_deref().map_or_else(String::new, |name| as_text(&visible(name)));
+    row[0] = text_cell(smiles);
+    row[15] = record.name.as_deref().map_or_else(String::new, text_cell);
     let described = grpo_chem::describe(smiles);
     let is_valid = described.is_ok();
     match described {
         Ok(Description { canonical, properties: of, qed, sa, scaffold }) => {
             let counts = [of.hba, of.hbd, of.rotatable, of.aromatic_rings, of.alerts];
             let cells = ["1".to_owned(), canonical].into_iter();
-            let cells = cells.chain([of.mw, of.logp, of.tpsa].map(number));
+            let cells = cells.chain([of.mw, of.logp, of.tpsa].map(number_cell));
             let cells = cells.chain(counts.map(|count| count.to_string()));
-            let cells = cells.chain([number(qed), number(sa), scaffold]);
+            let cells = cells.chain([number_cell(qed), number_cell(sa), scaffold]);
             row[1..14].iter_mut().zip(cells).for_each(|(cell, value)| *cell = value);
         }
         Err(reason) => {
@@ -153,16 +153,4 @@ fn row(record: &MoleculeRecord) -> (bool, [String; 16]) {
         }
     }
     (is_valid, row)
-}
-
-/// Quotes text that a spreadsheet would interpret as a formula. SMILES never begin with these
-/// characters.
-pub(crate) fn as_text(text: &str) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    if is_formula { format!("'{text}") } else { text.to_owned() }
-}
-
-/// Formats a number with six decimals, which exceeds the precision of all properties.
-pub(crate) fn number(value: f64) -> String {
-    format!("{value:.6}")
 }

@@ -7,9 +7,8 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use grpo_app::output::{FileInPlace, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
+use grpo_app::visible::number_cell;
 use grpo_data::EpochOrder;
-
-use crate::describe::number;
 
 /// Groups that are bonded by their last atom. All tokens are in MolGPT's MOSES vocabulary.
 const LEFT: [&str; 18] = [
@@ -65,7 +64,7 @@ const RIGHT: [&str; 20] = [
 struct MakeArguments {
     /// Number of molecules
     #[arg(short, long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Molecules")]
-    number: u32,
+    number_cell: u32,
     /// Seed of the selection
     #[arg(long, default_value_t = 42, help_heading = "Molecules")]
     seed: u64,
@@ -112,7 +111,7 @@ pub(crate) fn command() -> TaskCommand {
 }
 
 fn run(arguments: &MakeArguments) -> anyhow::Result<()> {
-    let rows = rows(arguments.number as usize, arguments.seed, arguments.column)?;
+    let rows = rows(arguments.number_cell as usize, arguments.seed, arguments.column)?;
     let mut file = FileInPlace::create_beside(&arguments.output, &[], arguments.force)?;
     let failed = || format!("cannot write {}", arguments.output.display());
     let mut table = csv::Writer::from_writer(&mut file);
@@ -135,7 +134,7 @@ fn rows(count: usize, seed: u64, column: SplitColumn) -> anyhow::Result<Vec<[Str
     let combinations = LEFT.len() * MIDDLE.len() * RIGHT.len();
     let too_large = |distinct: usize| {
         format!(
-            "--number {count} is too large: the groups yield at most {distinct} distinct molecules"
+            "--number_cell {count} is too large: the groups yield at most {distinct} distinct molecules"
         )
     };
     anyhow::ensure!(count <= combinations, too_large(combinations));
@@ -157,7 +156,8 @@ fn rows(count: usize, seed: u64, column: SplitColumn) -> anyhow::Result<Vec<[Str
             _ => splits[0],
         };
         let properties = &molecule.properties;
-        let numbers = [properties.logp, molecule.sa, molecule.qed, properties.tpsa].map(number);
+        let numbers =
+            [properties.logp, molecule.sa, molecule.qed, properties.tpsa].map(number_cell);
         let [logp, sas, qed, tpsa] = numbers;
         let (smiles, scaffold) = (molecule.canonical, molecule.scaffold);
         rows.push([smiles, scaffold, logp, sas, qed, tpsa, split.to_owned()]);
@@ -222,6 +222,6 @@ mod tests {
     #[test]
     fn too_many_molecules_are_an_error() {
         let error = rows(1_000_000, 42, SplitColumn::Split).unwrap_err().to_string();
-        assert!(error.starts_with("--number 1000000 is too large: "), "{error}");
+        assert!(error.starts_with("--number_cell 1000000 is too large: "), "{error}");
     }
 }

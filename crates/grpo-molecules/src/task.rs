@@ -1,9 +1,10 @@
 //! The task of generating molecules as SMILES.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use grpo_app::data::DataFormat;
-use grpo_app::eval::Suite;
+use grpo_app::eval::{RowFormat, Suite};
 use grpo_app::source::SourceKind;
 use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling};
 use grpo_chem::{InvalidSmiles, Molecule};
@@ -58,7 +59,6 @@ impl Task for Molecules {
     fn commands(&self) -> Vec<TaskCommand> {
         vec![
             crate::describe::command(),
-            crate::score::command(),
             crate::best::command(),
             crate::make_molecules::command(),
             crate::import_molgpt::command(),
@@ -97,6 +97,11 @@ impl Task for Molecules {
 
     fn suites(&self) -> Vec<Suite> {
         vec![crate::eval_suite::SUITE]
+    }
+
+    fn rows(&self, file: &Path, reward: &str) -> Option<RowFormat> {
+        let is_ours = self.rewards().iter().any(|kind| kind.type_name() == reward);
+        crate::rows::format(file, is_ours)
     }
 
     fn bucketings(&self) -> Vec<Bucketing> {

@@ -86,6 +86,11 @@ pub struct RewardKind {
 type Parsed = (Arc<dyn RewardSpec>, Table);
 
 impl RewardKind {
+    /// Returns the name that selects the type.
+    pub fn type_name(&self) -> &'static str {
+        self.type_name
+    }
+
     /// Creates a reward type whose settings are the keys of its section.
     pub fn from_settings<T>(type_name: &'static str) -> Self
     where

@@ -12,7 +12,9 @@ use grpo_eval::stats::Direction;
 use serde_json::{Map, Value, json};
 
 use crate::config::nearest;
-use crate::eval::{Columns, DEFAULT_PASS, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
+use crate::eval::{
+    Columns, DEFAULT_PASS, Generations, Measured, Rewarded, Suite, SuiteOptions, TEXT_SUITE,
+};
 use crate::output::{FileInPlace, refuse_existing, say, say_aside, short_decimals, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
@@ -24,6 +26,7 @@ use crate::visible::data_output;
   grpo eval replies.jsonl --pass quality,relevance:0.1 -o replies.json
   grpo eval sums.jsonl --pass answer --extract '#### (-?[0-9.]+)' --reference-column solution
   grpo eval molecules.smi --suite molecules --references test.smi --training train.smi
+  grpo eval replies.jsonl --reward configs/replies/grpo-hybrid.toml
   grpo eval greedy.jsonl --gate 'rouge_l > 0.3' -o gate.json")]
 pub(crate) struct EvalArguments {
     /// Files of generated text: JSON lines, Parquet, CSV, or one text per line (.smi, .txt)
@@ -37,6 +40,9 @@ pub(crate) struct EvalArguments {
     options: SuiteOptions,
     #[command(flatten)]
     columns: ColumnArguments,
+    /// Configuration file with a [reward] section: the texts are scored, and each component is a metric
+    #[arg(long, value_name = "CONFIG", conflicts_with = "score_column", help_heading = "Metrics")]
+    reward: Option<PathBuf>,
     /// Bound of a metric, for example 'rouge_l > 0.3'; the exit code is 1 if it does not hold;
     /// repeatable
     #[arg(long, value_name = "BOUND", help_heading = "Metrics")]
@@ -97,7 +103,7 @@ impl ColumnArguments {
             prompt: prompt_column,
             reference: reference_column,
             score: score_column,
-            kept: Vec::new(),
+            ..Columns::default()
         }
     }
 }
@@ -176,16 +182,27 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
     }
     let gates =
         arguments.gate.iter().map(|gate| Gate::parse(gate)).collect::<Result<Vec<_>, _>>()?;
-    let columns = arguments.columns.columns(tasks);
+    let whole = arguments.reward.is_some();
+    let columns = Columns { whole, ..arguments.columns.columns(tasks) };
     let mut entries = Vec::new();
     let mut all = Vec::new();
     let mut passed = true;
     for file in &arguments.files {
         let _phase = Phase::begin(format!("evaluating {}", file.display()));
-        let generations = Generations::read(file, &columns)?;
+        let mut generations = Generations::read(file, &columns)?;
         let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
-        let measured = (suite.measure)(&generations, &arguments.options)
-            .with_context(|| file.display().to_string())?;
+        let rewarded = arguments.reward.as_deref();
+        let rewarded = rewarded.map(|path| Rewarded::new(path, file, &mut generations, tasks));
+        let rewarded = rewarded.transpose()?;
+        let measure = || -> anyhow::Result<Measured> {
+            let mut measured = (suite.measure)(&generations, &arguments.options)?;
+            if let Some(rewarded) = &rewarded {
+                rewarded.add_to(&mut measured);
+                measured.add_intervals(arguments.options.seed)?;
+            }
+            Ok(measured)
+        };
+        let measured = measure().with_context(|| file.display().to_string())?;
         let checked = gates.iter().map(|gate| gate.check(&measured, file));
         let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
         passed &= checked.iter().all(|(_, passed)| *passed);

@@ -19,6 +19,7 @@ pub(crate) mod pretrain;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod sample;
+pub(crate) mod score;
 pub(crate) mod selftest;
 pub(crate) mod sweep;
 pub(crate) mod train;

@@ -75,7 +75,7 @@ fn transforms(run: &Path, tasks: &Tasks) -> Vec<TransformCurve> {
 }
 
 /// Returns the curves of a reward's transforms, which map properties to scores.
-pub fn transform_curves(reward: &RewardConfig) -> Vec<TransformCurve> {
+pub(crate) fn transform_curves(reward: &RewardConfig) -> Vec<TransformCurve> {
     let curve = |(name, function): (String, Desirability)| TransformCurve {
         name,
         kind: function.type_name().to_owned(),

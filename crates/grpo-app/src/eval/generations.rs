@@ -66,6 +66,8 @@ pub struct Columns {
     pub score: Option<String>,
     /// Other keys to keep in [`Generation::fields`].
     pub kept: Vec<&'static str>,
+    /// Whether to keep all keys, as rewards need.
+    pub whole: bool,
 }
 
 impl PromptGenerations {
@@ -85,29 +87,50 @@ impl Generations {
     /// completion.
     pub fn read(path: &Path, columns: &Columns) -> anyhow::Result<Self> {
         if path.is_dir() {
-            let run = RunFolder::open(path)?;
-            let last = run.completion_steps()?.pop().with_context(|| {
-                format!(
-                    "{} has no recorded completions; train with a smaller save.completions_every",
-                    path.display()
-                )
-            })?;
+            let (run, last) = last_recorded(path)?;
             return Self::of_step(&run, last, columns);
         }
-        let (_, ending) = FileOrigin::new(path);
         let mut all = Collected::default();
+        let column = Self::read_each(path, columns, |prompt, references, generation| {
+            all.push(prompt, references, generation);
+        })?;
+        anyhow::ensure!(
+            !all.positions.contains_key(&None) || all.positions.len() == 1,
+            "{}: some records have a prompt and others have none; add the missing ones",
+            path.display()
+        );
+        let (_, ending) = FileOrigin::new(path);
+        Ok(Self { prompts: all.prompts, ending, column, ..Self::default() })
+    }
+
+    /// Passes each text of a file, in its order, to `take` with its prompt and references. Returns the
+    /// key or column of the texts.
+    ///
+    /// # Errors
+    /// Same as [`Self::read`].
+    pub(crate) fn read_each(
+        path: &Path,
+        columns: &Columns,
+        mut take: impl FnMut(Option<String>, Vec<String>, Generation),
+    ) -> anyhow::Result<Option<String>> {
+        let (_, ending) = FileOrigin::new(path);
+        let mut column = None;
+        let mut is_empty = true;
+        let add = |line: u64, fields: Map<String, Value>| {
+            let record = Record::parse(&Row { path, line, fields: &fields }, columns)?;
+            column.get_or_insert(record.key);
+            is_empty = false;
+            take(record.prompt, record.references, record.generation);
+            Ok(())
+        };
         match ending.as_str() {
-            "csv" => read_csv(path, |line, row| all.add(path, line, &row, columns))?,
+            "csv" => read_csv(path, add)?,
+            "jsonl" | "json" | "parquet" => read_objects(path, add)?,
             "smi" | "txt" => read_lines(path, |text| {
-                all.push(
-                    None,
-                    vec![],
-                    Generation { text: text.to_owned(), ..Generation::default() },
-                );
+                is_empty = false;
+                let text = text.to_owned();
+                take(None, Vec::new(), Generation { text, ..Generation::default() });
             })?,
-            "jsonl" | "json" | "parquet" => {
-                read_objects(path, |line, row| all.add(path, line, &row, columns))?;
-            }
             _ => {
                 path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
                 anyhow::bail!(
@@ -116,13 +139,8 @@ impl Generations {
                 );
             }
         }
-        anyhow::ensure!(!all.prompts.is_empty(), "{} contains no texts", path.display());
-        anyhow::ensure!(
-            !all.positions.contains_key(&None) || all.positions.len() == 1,
-            "{}: some records have a prompt and others have none; add the missing ones",
-            path.display()
-        );
-        Ok(Self { prompts: all.prompts, ending, column: all.column, ..Self::default() })
+        anyhow::ensure!(!is_empty, "{} contains no texts", path.display());
+        Ok(column)
     }
 
     /// Reads the recorded completions of a step.
@@ -175,12 +193,26 @@ impl Generations {
     }
 }
 
+/// Returns a run with its last step whose completions were recorded.
+///
+/// # Errors
+/// Returns an error if there is none.
+pub(crate) fn last_recorded(path: &Path) -> anyhow::Result<(RunFolder, u64)> {
+    let run = RunFolder::open(path)?;
+    let last = run.completion_steps()?.pop().with_context(|| {
+        format!(
+            "{} has no recorded completions; train with a smaller save.completions_every",
+            path.display()
+        )
+    })?;
+    Ok((run, last))
+}
+
 /// Prompts that have been read so far.
 #[derive(Default)]
 struct Collected {
     prompts: Vec<PromptGenerations>,
     positions: HashMap<Option<String>, usize>,
-    column: Option<String>,
 }
 
 impl Collected {
@@ -199,15 +231,19 @@ impl Collected {
         }
         of_prompt.generations.push(generation);
     }
+}
 
-    fn add(
-        &mut self,
-        path: &Path,
-        line: u64,
-        fields: &Map<String, Value>,
-        columns: &Columns,
-    ) -> anyhow::Result<()> {
-        let row = Row { path, line, fields };
+/// What is read of a record.
+struct Record {
+    /// Key or column of the text.
+    key: String,
+    prompt: Option<String>,
+    references: Vec<String>,
+    generation: Generation,
+}
+
+impl Record {
+    fn parse(row: &Row<'_>, columns: &Columns) -> anyhow::Result<Self> {
         let (key, completion) =
             row.find("--column", "completion", &COMPLETIONS, &columns.completion)?;
         let Some(key) = key else {
@@ -218,9 +254,6 @@ impl Collected {
                 row.names()
             );
         };
-        if self.column.is_none() {
-            self.column = Some(key.to_owned());
-        }
         let text = match completion {
             // An empty cell of a table is an empty text.
             Value::Null => String::new(),
@@ -251,12 +284,15 @@ impl Collected {
                 )
             })?),
         };
-        let kept = columns
-            .kept
-            .iter()
-            .filter_map(|key| Some(((*key).to_owned(), fields.get(*key)?.clone())));
-        self.push(prompt, references, Generation { text, score, fields: kept.collect() });
-        Ok(())
+        let kept = match columns.whole {
+            true => row.fields.clone(),
+            false => {
+                let value = |key: &&str| Some(((*key).to_owned(), row.fields.get(*key)?.clone()));
+                columns.kept.iter().filter_map(value).collect()
+            }
+        };
+        let generation = Generation { text, score, fields: kept };
+        Ok(Self { key: key.to_owned(), prompt, references, generation })
     }
 }
 

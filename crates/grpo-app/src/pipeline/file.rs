@@ -11,6 +11,7 @@ use toml::Table;
 use crate::config::{self, Origin};
 use crate::output::command_line;
 
+use super::section::{StageSection, joined_seeds};
 use super::stage_config::StageConfig;
 
 /// Contents of a pipeline file.
@@ -20,6 +21,9 @@ struct PipelineFile {
     /// Whether to run the stages with `grpo train`.
     #[serde(default = "yes")]
     use_grpo: bool,
+    /// Seeds for which stages are repeated.
+    #[serde(default)]
+    seeds: Vec<u64>,
     stages: Vec<StageSection>,
     /// Commands to run after the last stage.
     #[serde(default)]
@@ -28,36 +32,6 @@ struct PipelineFile {
 
 fn yes() -> bool {
     true
-}
-
-/// A stage as written in the file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct StageSection {
-    pub(super) name: String,
-    /// Subcommand of this program.
-    pub(super) command: String,
-    /// Configuration file of the command. Its `run` key is the folder of the stage.
-    #[serde(default)]
-    config: Option<PathBuf>,
-    #[serde(default)]
-    pub(super) arguments: Vec<String>,
-    /// Files read by the stage. If one changes, the stage runs again.
-    #[serde(default)]
-    pub(super) inputs: Vec<PathBuf>,
-    /// Files and folders that must exist when the stage is finished.
-    #[serde(default)]
-    pub(super) outputs: Vec<PathBuf>,
-    /// JSON file in which `passed` must be true.
-    #[serde(default)]
-    pub(super) gate: Option<PathBuf>,
-    /// Metrics listed in the final table.
-    #[serde(default)]
-    pub(super) metrics: Vec<String>,
-    /// Whether later stages need the results of this stage only if they list them as inputs. They
-    /// then run even if this stage fails.
-    #[serde(default)]
-    pub(super) independent: bool,
 }
 
 #[derive(Deserialize)]
@@ -125,15 +99,25 @@ impl Pipeline {
             origin.place("stages")
         );
         let is_used = |section: &StageSection| file.use_grpo || section.command != "train";
-        let used = file.stages.into_iter().enumerate().filter(|(_, section)| is_used(section));
-        let used: Vec<(usize, StageSection)> = used.collect();
-        let Some(&(last, _)) = used.last() else {
-            bail!("{}use_grpo = false leaves no stage; remove it", origin.place("use_grpo"));
-        };
-        let mut stages: Vec<Stage> = Vec::new();
-        for (index, section) in used {
+        let mut used: Vec<(String, StageSection)> = Vec::new();
+        for (index, section) in file.stages.into_iter().enumerate() {
             let key = format!("stages[{index}]");
-            let set = if index == last { set.to_vec() } else { Vec::new() };
+            if is_used(&section) {
+                let each = section.for_seeds(&file.seeds).map_err(|fault| {
+                    anyhow::anyhow!("{}{fault}", origin.place(&format!("{key}.name")))
+                })?;
+                used.extend(each.into_iter().map(|section| (key.clone(), section)));
+            }
+        }
+        ensure!(
+            !used.is_empty(),
+            "{}use_grpo = false leaves no stage; remove it",
+            origin.place("use_grpo")
+        );
+        let count = used.len();
+        let mut stages: Vec<Stage> = Vec::new();
+        for (key, section) in used {
+            let set = if stages.len() + 1 == count { set.to_vec() } else { Vec::new() };
             let stage = Stage::new(section, set, commands, &key, &origin)?;
             stage.check_among(&stages, &key, &origin)?;
             stages.push(stage);
@@ -141,7 +125,7 @@ impl Pipeline {
         let mut summary = Vec::new();
         for (index, section) in file.summary.into_iter().enumerate() {
             let mut words = vec![section.command];
-            words.extend(section.arguments);
+            words.extend(section.arguments.iter().map(|word| joined_seeds(word, &file.seeds)));
             let options = parse(commands, &words, &format!("summary[{index}]"), &origin)?;
             // It runs each time, so its outputs may exist.
             let force = "--force".to_owned();
@@ -413,6 +397,20 @@ mod tests {
         check(
             &TRAIN.replace("grpo.toml", "empty.toml"),
             "HERE/pipeline.toml:4: stage `a`: HERE/empty.toml: the key `run` (run folder) is missing; add it, or pass the file under arguments",
+        );
+    }
+
+    #[test]
+    fn a_stage_is_repeated_for_each_seed() {
+        let seeded = "[[stages]]\nname = \"a-{seed}\"\ncommand = \"train\"\nconfig = \"HERE/grpo.toml\"\narguments = [\"--set=seed={seed}\", \"--set=run='runs/{seed}'\"]\n";
+        check(&format!("seeds = [3, 14]\n{seeded}"), "a-3: runs/3, a-14: runs/14");
+        check(
+            seeded,
+            "HERE/pipeline.toml:2: stage `a-{seed}` is repeated for each of the seeds, but there are none; add a list `seeds` at the top of the file",
+        );
+        check(
+            &format!("seeds = [3]\n{}", seeded.replace("a-{seed}", "a")),
+            "HERE/pipeline.toml:3: stage `a` has {seed} in its arguments but not in its name; add it to the name, so that the stage is repeated for each of the seeds",
         );
     }
 

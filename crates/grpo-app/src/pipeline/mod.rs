@@ -11,6 +11,7 @@ mod plan;
 mod process;
 mod progress;
 mod record;
+mod section;
 mod stage_config;
 mod summary;
 

@@ -191,7 +191,7 @@ fn section(table: &mut Table, name: &str) -> Result<Option<Table>, ConfigFault> 
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or the reward is invalid.
-pub fn load_reward(
+pub(crate) fn load_reward(
     path: &Path,
     set: &[String],
     tasks: &Tasks,

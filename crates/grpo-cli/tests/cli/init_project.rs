@@ -1,7 +1,7 @@
 //! `grpo init-project` creates the examples from data inside the program.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::support::Place;
 
@@ -47,6 +47,26 @@ fn init_project_writes_the_files_of_the_checkout() {
             assert!(is_output || written.contains(&file), "{}", file.display());
         }
     }
+    // The pages that messages and configurations name.
+    let sources = files_below(&checkout().join("crates"));
+    let sources = sources
+        .into_iter()
+        .filter(|path| path.components().nth(1) == Some(Component::Normal("src".as_ref())));
+    let sources = sources.map(|path| Path::new("crates").join(path));
+    let configs = written.iter().filter(|path| path.starts_with("configs")).cloned();
+    for path in sources.chain(configs) {
+        let text = String::from_utf8(fs::read(checkout().join(&path)).unwrap()).unwrap_or_default();
+        // Comments and `include_str!` name pages of the repository.
+        let lines = text.lines().filter(|line| {
+            path.starts_with("configs")
+                || !(line.trim_start().starts_with("//") || line.contains("include_str!"))
+        });
+        for page in lines.flat_map(|line| line.split("docs/").skip(1)) {
+            let Some((page, _)) = page.split_once(".md") else { continue };
+            let page = Path::new("docs").join(format!("{page}.md"));
+            assert!(written.contains(&page), "{} in {}", page.display(), path.display());
+        }
+    }
     // No temporary folder is left behind.
     assert_eq!(fs::read_dir(place.path("a")).unwrap().count(), 1);
 }
@@ -63,7 +83,7 @@ fn init_project_fills_an_empty_folder_and_refuses_any_other() {
     // The current folder needs no `cd`.
     assert!(!stdout.contains("cd ."), "{stdout}");
     assert!(place.path("demo/configs/molecules/grpo.toml").is_file());
-    assert_eq!(fs::read_dir(place.path("demo")).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(place.path("demo")).unwrap().count(), 3);
 
     place.refuse(
         &["init-project", "demo"],

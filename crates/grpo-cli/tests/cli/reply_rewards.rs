@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use snapbox::str;
 
 use crate::support::Place;
 use crate::texts::objects;
@@ -118,4 +119,110 @@ fn any_tweet_that_is_text_has_replies_with_a_reward() {
         let metrics = objects(&place.read(&format!("{run}/metrics.jsonl")));
         assert!(metrics.iter().all(|line| line["rewards/failed"] == 0), "{metrics:?}");
     }
+}
+
+const HEURISTIC: &str = "[reward]\ntype = \"heuristic\"\nembedder = { type = \"hashed_ngrams\" }\n";
+
+/// Two pairs as they are in a data set, and the same replies as `grpo sample --tweets` writes them.
+const PAIRS: &str = r#"{"tweet_id": "1", "tweet": "I love green tea", "reply": "Green tea is the best! Which one?"}
+{"tweet_id": "2", "tweet": "It rains again", "reply": "ok"}
+"#;
+const SAMPLES: &str = r#"{"prompt": [{"role": "user", "content": "Reply: I love green tea"}], "prompt_key": "I love green tea", "completion": "Green tea is the best! Which one?"}
+{"prompt": [{"role": "user", "content": "Reply: It rains again"}], "prompt_key": "It rains again", "completion": "ok"}
+"#;
+
+/// Returns the columns of a CSV table without quoted cells.
+fn columns(table: &str) -> Vec<(String, Vec<String>)> {
+    let mut rows = table.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let names = rows.next().unwrap();
+    let rows: Vec<Vec<String>> = rows.collect();
+    let cells = |index: usize| rows.iter().map(|row| row[index].clone()).collect();
+    names.into_iter().enumerate().map(|(index, name)| (name, cells(index))).collect()
+}
+
+#[test]
+fn pairs_are_scored_by_component() {
+    let place = Place::new();
+    place.write("reward.toml", HEURISTIC);
+    place.write("pairs.jsonl", PAIRS);
+    place.write("samples.jsonl", SAMPLES);
+    let of_pairs = place.succeed(&["score", "reward.toml", "pairs.jsonl"]).stdout;
+    let columns = columns(&of_pairs);
+    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "completion",
+            "score",
+            "relevance",
+            "length",
+            "sentiment",
+            "diversity",
+            "punctuation",
+            "engagement",
+            "reason",
+            "prompt"
+        ]
+    );
+    assert_eq!(columns[9].1, ["I love green tea", "It rains again"]);
+    let number = |column: usize, row: usize| columns[column].1[row].parse::<f64>().unwrap();
+    // The default weights (docs/algorithm.md).
+    let weights = [0.30, 0.15, 0.15, 0.10, 0.10, 0.20];
+    for row in 0..2 {
+        let sum: f64 =
+            (2..8).zip(weights).map(|(column, weight)| weight * number(column, row)).sum();
+        assert!((number(1, row) - sum).abs() < 1e-5, "{of_pairs}");
+    }
+    assert!(number(2, 0) > number(2, 1) && number(1, 0) > number(1, 1), "{of_pairs}");
+    // Samples have the tweet as the key of the prompt.
+    let of_samples = place.succeed(&["score", "reward.toml", "samples.jsonl"]).stdout;
+    assert_eq!(of_samples, of_pairs);
+    // A single pair, and one whose record lacks the tweet.
+    let single = [
+        "score",
+        "reward.toml",
+        "--field",
+        "tweet=I love green tea",
+        "--completion",
+        "Green tea is the best! Which one?",
+        "--completion",
+        "-",
+    ];
+    let shown = place.succeed(&single).stdout;
+    let score = columns[1].1[0].parse::<f64>().unwrap();
+    assert!(shown.contains(&format!("{score:.4}")) && shown.contains("relevance"), "{shown}");
+    let lone = place.run(&["score", "reward.toml", "--completion", "yes"]);
+    assert_eq!(lone.code, Some(1), "{}", lone.stdout);
+    assert!(lone.stderr.contains("no completion has a score; first reason: "), "{}", lone.stderr);
+    place.refuse(
+        &["score", "reward.toml", "--completion", "yes", "--field", "tweet"],
+        str!["--field tweet is not a pair; write KEY=VALUE, e.g. tweet='I love tea'"],
+    );
+}
+
+/// The reward of a configuration is measured like any other metric, e.g. the engagement that a model
+/// predicts.
+#[test]
+fn components_of_a_reward_are_metrics() {
+    let place = Place::new();
+    place.write("reward.toml", HEURISTIC);
+    place.write("samples.jsonl", SAMPLES);
+    let table = columns(&place.succeed(&["score", "reward.toml", "samples.jsonl"]).stdout);
+    let evaluate = ["eval", "samples.jsonl", "--reward", "reward.toml", "--json"];
+    let result: Value = serde_json::from_str(&place.succeed(&evaluate).stdout).unwrap();
+    let metric = |name: &str| result["metrics"][name].as_f64().unwrap_or(f64::NAN);
+    let mean = |column: usize| -> f64 {
+        let values = table[column].1.iter().map(|value| value.parse::<f64>().unwrap());
+        values.sum::<f64>() / 2.0
+    };
+    assert!((metric("score/mean") - mean(1)).abs() < 1e-6, "{result}");
+    assert!((metric("rewards/relevance/mean") - mean(2)).abs() < 1e-6, "{result}");
+    assert!(result["intervals"]["rewards/engagement/mean"].is_array(), "{result}");
+    let gate = ["eval", "samples.jsonl", "--reward", "reward.toml", "--gate", "score/mean > 0.99"];
+    assert_eq!(place.run(&gate).code, Some(1));
+    place.write("molecules.smi", "CCO\nC(\n");
+    place.write("qed.toml", "[reward]\ntype = \"molecule\"\nqed = 1.0\n");
+    let evaluate = ["eval", "molecules.smi", "--reward", "qed.toml", "--json"];
+    let result: Value = serde_json::from_str(&place.succeed(&evaluate).stdout).unwrap();
+    assert_eq!(result["metrics"]["rewards/valid/mean"], 0.5, "{result}");
 }

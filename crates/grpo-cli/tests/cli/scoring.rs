@@ -105,8 +105,7 @@ fn scores_of_a_python_function() {
     place.write("reward.toml", "[reward]\ntype = \"python\"\nfile = \"own.py\"\n");
     place.write("a.smi", "CCO\nC(\nN\n\n");
     let ended = place.succeed(&["score", "reward.toml", "a.smi"]);
-    let summary =
-        "scored              3\nempty               1, counted as invalid\nmean score     0.1667\n";
+    let summary = "scored              3\nempty               1\nmean score     0.1667\n";
     assert!(ended.stderr.ends_with(summary), "{}", ended.stderr);
     let rows: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(rows[0], "smiles,score,valid,reason,name");
@@ -117,7 +116,7 @@ fn scores_of_a_python_function() {
     place.write("n.smi", "N\n");
     let ended = place.run(&["score", "reward.toml", "n.smi"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    let message = "no molecule has a score; first reason: the reward abstained";
+    let message = "none of the molecules has a score; first reason: the reward abstained";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
 
     place.write(
