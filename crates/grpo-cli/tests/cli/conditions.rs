@@ -1,11 +1,8 @@
 //! Conditions of molecules: pre-training, sampling and GRPO with properties and scaffolds.
 
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
 use snapbox::str;
 
-use crate::support::{Ended, PRETRAIN_TOML, Place, train_toml};
+use crate::support::{Ended, PRETRAIN_TOML, Place, signal, train_toml};
 
 /// Adds what a small conditional model needs to the pre-training configuration.
 fn conditional(extra: &str) -> String {
@@ -136,19 +133,12 @@ fn grpo_records_replays_and_resumes_conditions() {
     // An interrupted run that is resumed asks for the conditions that it would have asked for.
     let long = ["train", "train.toml", "--set", "train.steps=40", "--set", "save.every=1", "--run"];
     place.succeed(&[&long[..], &["long"]].concat());
-    let mut command = place.command(&[&long[..], &["cut", "--threads=1"]].concat());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let lines = || std::fs::read_to_string(place.path("cut/metrics.jsonl")).unwrap_or_default();
-    let start = Instant::now();
-    while lines().lines().count() < 2 {
-        assert!(start.elapsed() < Duration::from_secs(120), "no step in two minutes");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let id = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let child = place.spawn(&[&long[..], &["cut", "--threads=1"]].concat());
+    place.wait_for_lines("cut/metrics.jsonl", 2);
+    signal(&child, "-TERM");
     let ended = Ended::wait_for(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
-    assert!(lines().lines().count() < 40);
+    assert!(place.read("cut/metrics.jsonl").lines().count() < 40);
     place.succeed(&["train", "--resume", "cut"]);
     assert!(of("cut").eq(of("long")));
     assert_eq!(metrics("cut"), metrics("long"));

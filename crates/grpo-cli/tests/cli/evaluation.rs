@@ -1,12 +1,11 @@
 //! Evaluations during training.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value};
 use snapbox::str;
 
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, signal};
 use crate::training_texts;
 
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
@@ -67,14 +66,12 @@ fn reports_the_best_evaluation_at_the_end() {
 
 /// Starts a run with large evaluations and sends a signal as soon as it prints `line`.
 #[cfg(unix)]
-fn interrupted(place: &Place, run: &str, line: &str, signal: &str) -> Ended {
+fn interrupted(place: &Place, run: &str, line: &str, name: &str) -> Ended {
     let arguments = ["train", "train.toml", "--set", "eval.samples=4000", "--run", run];
-    let mut command = place.command(&arguments);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = place.spawn(&arguments);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|said| said.unwrap().contains(line)), "{run} never says {line}");
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    signal(&child, name);
     Ended::wait_for(child)
 }
 

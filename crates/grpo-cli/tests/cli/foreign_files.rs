@@ -7,7 +7,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
@@ -304,12 +303,7 @@ fn a_run_whose_files_are_removed_or_replaced_fails() {
     for name in ["metrics.jsonl", "ledger.jsonl", "events.jsonl"] {
         for (what, change) in CHANGES {
             let place = place(400);
-            let child = place
-                .command(&["train", "train.toml"])
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
+            let child = place.spawn(&["train", "train.toml"]);
             wait_for(&place.path("run/checkpoints/step-1"));
             change(&place.path("run").join(name));
             let ended = Ended::wait_for(child);
@@ -325,12 +319,7 @@ fn a_run_whose_files_are_removed_or_replaced_fails() {
 #[test]
 fn a_run_whose_folder_is_replaced_writes_nothing_into_the_other_one() {
     let place = place(400);
-    let child = place
-        .command(&["train", "train.toml"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = place.spawn(&["train", "train.toml"]);
     wait_for(&place.path("run/checkpoints/step-1"));
     fs::create_dir(place.path("other")).unwrap();
     fs::rename(place.path("run"), place.path("moved")).unwrap();

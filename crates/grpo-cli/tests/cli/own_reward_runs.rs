@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::own_rewards::{assert_no_process, place};
 use crate::resume::{result, wait_for};
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, signal};
 use crate::texts::objects;
 
 /// Scores an HTTP request: the number of `C` in each completion.
@@ -333,7 +333,7 @@ def reward(completions, trainer_state, **kwargs):
     return [completion.count('C') for completion in completions]
 ";
     let evaluation = code.replace("global_step == 2", "global_step is None");
-    for (signal, code, more, saved) in [
+    for (name, code, more, saved) in [
         ("-INT", code, &["--set", "eval.samples=0"][..], true),
         ("-TERM", code, &["--set", "eval.samples=0"], true),
         ("-INT", &evaluation, &["--set", "preflight.samples=0"], false),
@@ -343,16 +343,10 @@ def reward(completions, trainer_state, **kwargs):
         place.write("my_reward.py", code);
         let train = ["train", "train.toml", "--run", "runs/x", "--set", "reward.time_limit=600"];
         let limit = ["--set", "train.reward_time_limit=600"];
-        let child = place
-            .command(&[&train[..], &limit, more].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = place.spawn(&[&train[..], &limit, more].concat());
         wait_for(&place.path("reached"));
         let begun = Instant::now();
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        signal(&child, name);
         let ended = Ended::wait_for(child);
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use snapbox::str;
 
-use crate::support::{Ended, Place, train_toml};
+use crate::support::{Ended, Place, signal, train_toml};
 
 const PIPELINE: &str = r#"[[stages]]
 name = "prior"
@@ -283,19 +282,9 @@ fn a_stage_whose_arguments_changed_runs_again() {
 fn an_interrupted_stage_resumes() {
     let place = place();
     place.write("train.toml", place.read("train.toml").replace("steps = 3", "steps = 100"));
-    let mut command = place.command(&["run", "pipeline.toml", "--threads=1"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let start = Instant::now();
-    let has_steps = || {
-        let metrics = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap_or_default();
-        metrics.lines().count() > 2
-    };
-    while !has_steps() {
-        assert!(start.elapsed() < Duration::from_secs(120), "no step in two minutes");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let sent = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-    assert!(sent.unwrap().success());
+    let child = place.spawn(&["run", "pipeline.toml", "--threads=1"]);
+    place.wait_for_lines("run/metrics.jsonl", 3);
+    signal(&child, "-TERM");
     let ended = Ended::wait_for(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(

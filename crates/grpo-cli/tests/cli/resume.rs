@@ -9,7 +9,7 @@ use grpo_data::{CounterRng, Purpose};
 use serde_json::{Map, Value};
 use snapbox::str;
 
-use crate::support::{Ended, Place, train_toml};
+use crate::support::{Ended, Place, signal, train_toml};
 use crate::training_texts;
 
 /// Two updates per rollout, several micro-batches, checkpoints after each step, and evaluations.
@@ -160,19 +160,11 @@ fn a_killed_run_with_stale_rollouts_ends_as_one_that_was_not() {
 #[test]
 #[cfg(unix)]
 fn an_interrupted_run_says_how_to_go_on() {
-    for signal in ["-INT", "-TERM"] {
+    for name in ["-INT", "-TERM"] {
         let place = place(400);
-        let child = place
-            .command(&["train", "train.toml"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = place.spawn(&["train", "train.toml"]);
         wait_for(&place.path("run/checkpoints/step-2"));
-        let pid = child.id().to_string();
-        assert!(
-            std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success()
-        );
+        signal(&child, name);
         let ended = Ended::wait_for(child);
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
         assert!(ended.stderr.contains("interrupting "), "{}", ended.stderr);
@@ -194,20 +186,12 @@ fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
     let evaluation = ["preflight.samples=0", "eval.samples=1000000"];
     for long in [trial, evaluation] {
         let place = place(400);
-        let mut child = place
-            .command(&["train", "train.toml", "--set", long[0], "--set", long[1]])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let pid = child.id().to_string();
-        wait_for_handler(&pid);
+        let mut child = place.spawn(&["train", "train.toml", "--set", long[0], "--set", long[1]]);
+        wait_for_handler(child.id());
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(child.try_wait().unwrap(), None, "{long:?} is not long");
         let begun = Instant::now();
-        assert!(
-            std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success()
-        );
+        signal(&child, "-INT");
         let ended = Ended::wait_for(child);
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
@@ -217,7 +201,7 @@ fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
 
 /// Waits until the process handles SIGINT, which is bit 1 of a hexadecimal mask.
 #[cfg(target_os = "linux")]
-fn wait_for_handler(pid: &str) {
+fn wait_for_handler(pid: u32) {
     let begun = Instant::now();
     loop {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

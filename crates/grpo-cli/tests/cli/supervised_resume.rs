@@ -1,7 +1,6 @@
 //! Killed, interrupted and damaged supervised runs, and how they are resumed.
 
 use std::fs;
-use std::process::Stdio;
 use std::time::Instant;
 
 use snapbox::{Data, str};
@@ -9,7 +8,7 @@ use snapbox::{Data, str};
 use crate::infill_parts::{INFILLER, JUDGE, OWN_TRUNK, with_infiller};
 use crate::polychromic::{self, POLYCHROMIC};
 use crate::resume::{Result, files, kill_and_resume, kills, result, wait_for};
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, signal};
 use crate::texts::objects;
 use crate::{engagement, resume};
 
@@ -169,10 +168,9 @@ fn an_interrupted_supervised_run_says_how_to_go_on() {
     let place = Place::for_pretraining();
     let arguments = ["pretrain", "pretrain.toml", "--run", "run", "--set", "save.every=1"];
     let long = [&arguments[..], &["--set", "pretrain.epochs=300"]].concat();
-    let child = place.command(&long).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = place.spawn(&long);
     wait_for(&place.path("run/checkpoints/step-2"));
-    let pid = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    signal(&child, "-INT");
     let ended = Ended::wait_for(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let metrics = objects(&place.read("run/metrics.jsonl"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use grpo_run::{CompletionRecord, RunFolder};
 use snapbox::assert::DEFAULT_ACTION_ENV;
@@ -15,6 +15,14 @@ use tempfile::TempDir;
 
 /// A temporary folder in which the program runs.
 pub(crate) struct Place(TempDir);
+
+/// Sends a signal to a program.
+#[cfg(unix)]
+#[track_caller]
+pub(crate) fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([name, &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
 
 /// Output and exit code of the program.
 pub(crate) struct Ended {
@@ -69,6 +77,23 @@ impl Place {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         Ended::of_command(&mut self.command(arguments))
+    }
+
+    /// Starts the program with its output captured.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Waits until a file has at least this many lines, for two minutes at most.
+    #[track_caller]
+    pub(crate) fn wait_for_lines(&self, name: &str, lines: usize) {
+        let count = || fs::read_to_string(self.path(name)).unwrap_or_default().lines().count();
+        let begun = Instant::now();
+        while count() < lines {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{name} has {} lines", count());
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Runs the program and expects success.

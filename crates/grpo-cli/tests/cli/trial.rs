@@ -1,13 +1,12 @@
 //! `grpo trial`: short runs that test a configuration before a long run.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use snapbox::str;
 
 use crate::resume::{metrics, wait_for};
-use crate::support::{Ended, Place, small_model, train_toml};
+use crate::support::{Ended, Place, signal, small_model, train_toml};
 use crate::training_texts;
 
 /// Creates a place with `train.toml` for the small model, which generates short, mostly valid
@@ -264,11 +263,9 @@ fn a_training_that_diverges_is_stopped() {
 fn an_interrupted_trial_goes_on() {
     let place = place();
     let trial = ["trial", "train.toml", "--steps", "120", "--set", "save.every=2"];
-    let child =
-        place.command(&trial).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = place.spawn(&trial);
     wait_for(&place.path("run-trial/checkpoints/step-2"));
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    signal(&child, "-INT");
     let ended = Ended::wait_for(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let said = "resume with `grpo train --resume run-trial`\nuse `grpo trial --resume run-trial` to also get the verdict\n";
