@@ -31,7 +31,8 @@ pub struct LossOutput {
 /// combinations such as k1 without bias correction.
 ///
 /// # Panics
-/// Panics if a required input is missing or if `rows` is not ascending.
+/// Panics if a required input is missing or has another length than the tokens, if `rows` is not
+/// ascending, or if a sequence has no advantage.
 pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTotals) -> LossOutput {
     let batch = HostInputs::read(inputs);
     let high_entropy = config.high_entropy_share.map(|_| batch.high_entropy(totals));

@@ -79,11 +79,20 @@ impl<'a> HostInputs<'a> {
     /// Copies the inputs to the host.
     ///
     /// # Panics
-    /// Panics if `rows` and `logprobs` differ in length, or if `rows` is not ascending.
+    /// Panics if an input per token differs in length from `logprobs`, if `rows` is not ascending, or
+    /// if a sequence in `rows` has no advantage.
     pub(crate) fn read(inputs: &'a LossInputs<'a>) -> Self {
         let [tokens] = inputs.logprobs.dims();
         assert_eq!(inputs.rows.len(), tokens, "each token belongs to a sequence");
         assert!(inputs.rows.is_sorted(), "the tokens of a sequence are adjacent");
+        let sequences = inputs.rows.last().map_or(0, |last| last + 1);
+        assert!(sequences <= inputs.advantages.len(), "each sequence has an advantage");
+        let slices = [inputs.old_logprobs, inputs.ref_logprobs, inputs.sampling_logprobs];
+        let tensors = [&inputs.exact_kl, &inputs.entropies];
+        let tensors = tensors.into_iter().flatten().map(|values| values.dims()[0]);
+        for found in slices.into_iter().flatten().map(<[f64]>::len).chain(tensors) {
+            assert_eq!(found, tokens, "each token has one value of each input");
+        }
         let largest = inputs.logprobs.dtype().finfo().expect("floating-point numbers").max;
         Self {
             inputs,

@@ -133,10 +133,7 @@ impl Sample {
 
     /// Returns the score and its components, or `None` if there is no score.
     pub fn scored(&self) -> Option<&Scored> {
-        match self.outcome.as_ref()? {
-            Outcome::Scored(scored) => Some(scored),
-            Outcome::Abstained | Outcome::Failed { .. } => None,
-        }
+        self.outcome.as_ref()?.scored()
     }
 
     /// Returns the reason the reward could not be computed, if any.
@@ -165,6 +162,14 @@ impl Outcome {
     pub fn total(&self) -> Option<f64> {
         match self {
             Self::Scored(scored) => Some(scored.total),
+            Self::Abstained | Self::Failed { .. } => None,
+        }
+    }
+
+    /// Returns the score with its components, if there is one.
+    pub fn scored(&self) -> Option<&Scored> {
+        match self {
+            Self::Scored(scored) => Some(scored),
             Self::Abstained | Self::Failed { .. } => None,
         }
     }

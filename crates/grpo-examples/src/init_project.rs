@@ -25,7 +25,7 @@ pub(crate) struct InitProjectArguments {
 
 /// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
-    let about = "Create a folder with the example configurations, models, data and documentation";
+    let about = "Create a folder with example configurations, models, data and pages";
     TaskCommand::new("init-project", &[about], CommandGroup::Start, |_, arguments| run(arguments))
 }
 

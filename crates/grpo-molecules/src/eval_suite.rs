@@ -60,7 +60,7 @@ pub(crate) const SUITE: Suite = Suite {
         ("qed/std", "points of QED"),
         ("logp/*", "log10 octanol/water"),
         ("weight/*", "g/mol"),
-        ("score/*", "as in the file"),
+        ("score/*", "of the score or reward"),
         ("test/logp", "distance, log10 units"),
         ("test/sa", "distance, points of SA"),
         ("test/qed", "distance, points of QED"),

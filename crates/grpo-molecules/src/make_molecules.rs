@@ -64,7 +64,7 @@ const RIGHT: [&str; 20] = [
 struct MakeArguments {
     /// Number of molecules
     #[arg(short, long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Molecules")]
-    number_cell: u32,
+    number: u32,
     /// Seed of the selection
     #[arg(long, default_value_t = 42, help_heading = "Molecules")]
     seed: u64,
@@ -111,7 +111,7 @@ pub(crate) fn command() -> TaskCommand {
 }
 
 fn run(arguments: &MakeArguments) -> anyhow::Result<()> {
-    let rows = rows(arguments.number_cell as usize, arguments.seed, arguments.column)?;
+    let rows = rows(arguments.number as usize, arguments.seed, arguments.column)?;
     let mut file = FileInPlace::create_beside(&arguments.output, &[], arguments.force)?;
     let failed = || format!("cannot write {}", arguments.output.display());
     let mut table = csv::Writer::from_writer(&mut file);
@@ -134,7 +134,7 @@ fn rows(count: usize, seed: u64, column: SplitColumn) -> anyhow::Result<Vec<[Str
     let combinations = LEFT.len() * MIDDLE.len() * RIGHT.len();
     let too_large = |distinct: usize| {
         format!(
-            "--number_cell {count} is too large: the groups yield at most {distinct} distinct molecules"
+            "--number {count} is too large: the groups yield at most {distinct} distinct molecules"
         )
     };
     anyhow::ensure!(count <= combinations, too_large(combinations));
@@ -190,6 +190,8 @@ mod tests {
             assert!(!row[1].is_empty(), "{}", row[0]);
             assert_eq!(row[2], format!("{:.6}", molecule.properties.logp));
             assert_eq!(row[3], format!("{:.6}", molecule.sa));
+            assert_eq!(row[4], format!("{:.6}", molecule.qed));
+            assert_eq!(row[5], format!("{:.6}", molecule.properties.tpsa));
         }
         let count = |split: &str| rows.iter().filter(|row| row[6] == split).count();
         assert_eq!([count("train"), count("test"), count("test_scaffolds")], [80, 10, 10]);
@@ -222,6 +224,6 @@ mod tests {
     #[test]
     fn too_many_molecules_are_an_error() {
         let error = rows(1_000_000, 42, SplitColumn::Split).unwrap_err().to_string();
-        assert!(error.starts_with("--number_cell 1000000 is too large: "), "{error}");
+        assert!(error.starts_with("--number 1000000 is too large: "), "{error}");
     }
 }

@@ -182,10 +182,14 @@ mod tests {
         assert!((got.part("qed").unwrap() - 0.550_122).abs() < 1e-5);
         assert!((got.part("sa").unwrap() - 1.580_040).abs() < 1e-5);
         assert_eq!(got.part("valid"), Some(1.0));
-        let window = MoleculeReward { qed: 0.0, sa: 0.0, logp: 1.0, window: WINDOW };
-        let expected = 1.0 - (2.5 - 1.3101) / 2.0;
-        let got = one(&window, "CC(=O)Oc1ccccc1C(=O)O").total().unwrap();
-        assert!((got - expected).abs() < 1e-4);
+        let window = 1.0 - (2.5 - 1.3101) / 2.0;
+        for (qed, logp, expected) in
+            [(0.0, 1.0, window), (0.7, 0.3, 0.7 * 0.550_122 + 0.3 * window)]
+        {
+            let reward = MoleculeReward { qed, sa: 0.0, logp, window: WINDOW };
+            let got = one(&reward, "CC(=O)Oc1ccccc1C(=O)O").total().unwrap();
+            assert!((got - expected).abs() < 1e-5, "{got}, expected {expected}");
+        }
     }
 
     #[test]

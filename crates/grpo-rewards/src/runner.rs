@@ -14,7 +14,7 @@ use grpo_data::Group;
 use grpo_ranks::{RankError, Ranks};
 use serde_json::{Map, Value};
 
-use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput};
+use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
 
 /// Runs a reward and protects the caller from panics and hangs.
 #[derive(Clone)]
@@ -227,11 +227,7 @@ impl RewardRunner {
                 Err("the run was interrupted".to_owned())
             }
             Ok(Ok(Err(error))) => Err(format!("cannot start threads for the reward: {error}")),
-            Ok(Ok(Ok(outcomes))) if outcomes.len() == count => Ok(outcomes),
-            Ok(Ok(Ok(outcomes))) => Err(format!(
-                "the reward returned {} outcomes for {count} completions",
-                outcomes.len()
-            )),
+            Ok(Ok(Ok(outcomes))) => self.checked(outcomes, count),
             Ok(Err(panic)) => Err(format!("the reward panicked: {panic}")),
             Err(RecvTimeoutError::Timeout) => {
                 self.overdue.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
@@ -246,6 +242,33 @@ impl RewardRunner {
 }
 
 impl RewardRunner {
+    /// Returns the outcomes of a batch, or what is wrong with them. The trainer and the files of a run
+    /// rely on declared components and on terms that correspond.
+    fn checked(&self, outcomes: Vec<Outcome>, count: usize) -> Result<Vec<Outcome>, String> {
+        if outcomes.len() != count {
+            let found = outcomes.len();
+            return Err(format!("the reward returned {found} outcomes for {count} completions"));
+        }
+        let declared = self.parts();
+        let weights = |of: &Scored| of.terms.iter().map(|term| term.0).collect::<Vec<f64>>();
+        let mut first: Option<Vec<f64>> = None;
+        for scored in outcomes.iter().filter_map(Outcome::scored) {
+            if let Some((name, _)) = scored.parts.iter().find(|(name, _)| !declared.contains(name))
+            {
+                return Err(format!(
+                    "the reward returned the component `{name}`, which `Reward::parts` does not name"
+                ));
+            }
+            let (own, first) = (weights(scored), first.get_or_insert_with(|| weights(scored)));
+            if own != *first {
+                return Err(format!(
+                    "the reward returned terms with the weights {own:?} for one completion and {first:?} for another; they must be the same for all"
+                ));
+            }
+        }
+        Ok(outcomes)
+    }
+
     fn is_interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }
@@ -277,7 +300,6 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::Scored;
 
     struct Of<F>(F);
     impl<F: Fn(&[RewardInput]) -> Vec<Outcome> + Send + Sync> Reward for Of<F> {
@@ -335,6 +357,21 @@ mod tests {
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
         assert_all_failed(&run(|_| vec![Outcome::Abstained]), "returned 1 outcomes for 2");
+    }
+
+    /// The trainer would panic outside of the reward's thread.
+    #[test]
+    fn outcomes_that_do_not_fit_fail_the_batch() {
+        let scored = |weight: f64, parts: &[(&'static str, f64)]| {
+            let parts = parts.iter().map(|&(name, value)| (name.into(), value)).collect();
+            Outcome::Scored(Scored::new(vec![(weight, 0.5)], parts))
+        };
+        let undeclared = vec![scored(1.0, &[]), scored(1.0, &[("luck", 1.0)])];
+        assert_all_failed(&run(move |_| undeclared.clone()), "the component `luck`");
+        let uneven = vec![scored(1.0, &[]), scored(0.5, &[])];
+        assert_all_failed(&run(move |_| uneven.clone()), "weights [0.5] for one completion");
+        let even = vec![scored(0.5, &[]), Outcome::Abstained];
+        assert_eq!(run(move |_| even.clone())[0].total(), Some(0.25));
     }
 
     /// The reward waits for its cancellation, as a program does that ignores signals.

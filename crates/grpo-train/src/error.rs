@@ -44,6 +44,9 @@ pub enum TrainError {
     /// The saved state belongs to a different training run.
     #[error("{0}")]
     OtherState(String),
+    /// A step has no completions.
+    #[error("a step needs at least one prompt with a completion")]
+    Empty,
     /// Training was interrupted.
     #[error("training was interrupted")]
     Interrupted,

@@ -96,11 +96,14 @@ impl<M: LanguageModel> Grpo<M> {
     /// are kept for later steps.
     ///
     /// # Errors
-    /// Returns an error if rewards fail or are not finite, if the sampler and the trainer disagree,
+    /// Returns an error if there are no prompts, if rewards fail or are not finite, if the sampler and the trainer disagree,
     /// or if a loss or gradient is not finite. It also returns an error if the run is interrupted
     /// before the policy is updated. In all cases, the policy has the weights of the last completed
     /// update.
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
+        if prompts.is_empty() {
+            return Err(TrainError::Empty);
+        }
         let mut probe = Probe::start();
         // o_i ~ π_old(· | q), with their log-probabilities
         let (mut groups, rollout) = self.rollout(prompts, step)?;
@@ -142,14 +145,17 @@ impl<M: LanguageModel> Learner<M> {
     /// steps.
     ///
     /// # Errors
-    /// Returns an error if the advantages cannot be computed, if the sampler and the trainer
-    /// disagree, or if a loss or gradient is not finite. In all cases, the policy has the weights
+    /// Returns an error if there are no completions, if the advantages cannot be computed, if the
+    /// sampler and the trainer disagree, or if a loss or gradient is not finite. In all cases, the policy has the weights
     /// of the last completed update.
     pub fn learn(
         &mut self,
         groups: &mut [Group],
         learning_rate: f64,
     ) -> Result<LearnResult, TrainError> {
+        if groups.iter().all(|group| group.samples.is_empty()) {
+            return Err(TrainError::Empty);
+        }
         let mut times = LearnTimes::default();
         // log π_ref for each action, in micro-batches that fit into memory
         let mut batches = timed(&mut times.reference, || self.micro_batches(groups))?;

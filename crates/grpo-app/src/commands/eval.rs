@@ -58,6 +58,16 @@ pub(crate) struct EvalArguments {
     force: bool,
 }
 
+impl EvalArguments {
+    /// Returns the options that affect the metrics and differ from their defaults, as words of a command
+    /// line.
+    fn settings(&self) -> Value {
+        let reward = self.reward.iter().map(|path| format!("--reward={}", path.display()));
+        let words = self.columns.words().into_iter().chain(self.options.words()).chain(reward);
+        words.collect::<Vec<String>>().into()
+    }
+}
+
 /// Names of keys or columns.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ColumnArguments {
@@ -206,7 +216,7 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         let checked = gates.iter().map(|gate| gate.check(&measured, file));
         let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
         passed &= checked.iter().all(|(_, passed)| *passed);
-        entries.push(entry(file, &suite, &measured, &checked));
+        entries.push(entry(file, &suite, &measured, &checked, arguments));
         all.push((file, suite, measured));
     }
     let mut result = match entries.len() {
@@ -282,11 +292,13 @@ fn entry(
     suite: &Suite,
     measured: &Measured,
     gates: &[(Value, bool)],
+    arguments: &EvalArguments,
 ) -> Map<String, Value> {
     let Measured { metrics, intervals, per_prompt, per_text: _ } = measured;
     let mut entry = Map::from_iter([
         ("file".to_owned(), file.to_string_lossy().into()),
         ("suite".to_owned(), suite.name.into()),
+        ("settings".to_owned(), arguments.settings()),
         ("metrics".to_owned(), json!(metrics)),
         ("intervals".to_owned(), json!(intervals)),
         ("standard_errors".to_owned(), json!(standard_errors(per_prompt))),

@@ -14,7 +14,7 @@ use grpo_eval::judge::{
     JudgeAgreement, JudgeAnswer, JudgedPair, Pair, PairwiseSummary, ScoreSummary, ScoredText,
     score_question,
 };
-use grpo_eval::stats::{Bootstrap, Estimate};
+use grpo_eval::stats::{Bootstrap, Estimate, rater_agreement};
 use serde_json::{Map, Value, json};
 
 use crate::commands::eval::ColumnArguments;
@@ -80,8 +80,8 @@ pub(crate) struct JudgeArguments {
     /// Prices of a million prompt tokens and a million completion tokens, to show the cost
     #[arg(long, value_name = "PROMPT,COMPLETION", value_delimiter = ',', help_heading = "Judge")]
     prices: Vec<f64>,
-    /// Results of another judge for the same pairs (JSON from -o), to measure the agreement
-    #[arg(long, value_name = "FILE", requires = "other", help_heading = "Judge")]
+    /// Results of another judge for the same pairs or answers (JSON from -o), to measure the agreement
+    #[arg(long, value_name = "FILE", help_heading = "Judge")]
     agreement_with: Option<PathBuf>,
     /// Seed of the bootstrap intervals
     #[arg(long, default_value_t = 42, help_heading = "Judge")]
@@ -196,14 +196,41 @@ fn rate(
     bootstrap: &Bootstrap,
 ) -> anyhow::Result<(Judge, Map<String, Value>)> {
     let answers = inputs::answers(&arguments.file, &arguments.columns.plain())?;
+    let other_judge = arguments.agreement_with.as_deref();
+    let other_judge = other_judge
+        .map(|path| inputs::other_ratings(path, &answers, arguments.per_prompt))
+        .transpose()?;
     let mut judge = Judge::new(arguments)?;
     let scored = judge.rate(&answers, arguments.per_prompt, criteria)?;
     let summary = ScoreSummary::new(&scored, bootstrap)?;
     show_scores(&summary);
     let counts = answers.prompts.iter().map(|of| of.generations.len().min(arguments.per_prompt));
     show_per_prompt(&counts.collect::<Vec<_>>(), arguments.per_prompt);
-    let results = [("summary".to_owned(), json!(summary)), ("texts".to_owned(), json!(scored))];
-    Ok((judge, Map::from_iter(results)))
+    let mut results = Map::from_iter([("summary".to_owned(), json!(summary))]);
+    if let Some(other_judge) = other_judge {
+        results.insert("agreement".to_owned(), agreement_of_ratings(&scored, &other_judge)?);
+    }
+    results.insert("texts".to_owned(), json!(scored));
+    Ok((judge, results))
+}
+
+/// Prints and returns the correlation of two judges' ratings of the texts that both rated.
+fn agreement_of_ratings(own: &[ScoredText], other: &[ScoredText]) -> anyhow::Result<Value> {
+    let of = |text: &ScoredText| text.score.given().map(f64::from);
+    let both = own.iter().zip(other).filter_map(|(own, other)| Some((of(own)?, of(other)?)));
+    let (own, other): (Vec<f64>, Vec<f64>) = both.unzip();
+    let (test, band) = rater_agreement(&own, &other).context("--agreement-with")?;
+    let band = json!(band);
+    say(format_args!(
+        "other judge  Spearman {} (p = {}) over {} texts: {} agreement",
+        number(Some(test.statistic)),
+        number(Some(test.p_value)),
+        own.len(),
+        band.as_str().unwrap_or_default()
+    ));
+    Ok(
+        json!({"spearman": test.statistic, "p_value": test.p_value, "texts": own.len(), "band": band}),
+    )
 }
 
 /// A model behind an endpoint.

@@ -2,7 +2,7 @@
 
 mod files;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
@@ -133,6 +133,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
     if arguments.check {
+        Beginning::of(&file)?;
         let PretrainFile { run, start, adapter, .. } = &file;
         let thinking =
             start.as_ref().map(|start| check_thinking(&*data.reader, data.keys.thinking, start));
@@ -219,6 +220,40 @@ fn with_conditions(
     Ok(Loaded { spec: ModelSpec { config, codec: spec.codec }, policy, adapter, files })
 }
 
+/// What a run begins with.
+enum Beginning<'a> {
+    Model(&'a Path, Trained<'a>),
+    New(&'a ModelSection),
+}
+
+impl<'a> Beginning<'a> {
+    fn of(file: &'a PretrainFile) -> anyhow::Result<Self> {
+        let sizes = match (&file.start, &file.model) {
+            (Some(start), None) => {
+                let (adapter, lora) = (file.adapter.as_deref(), file.lora.as_ref());
+                let trained = Trained::of(adapter, lora, file.base_precision, file.seed)?;
+                return Ok(Self::Model(start, trained));
+            }
+            (None, Some(sizes)) => sizes,
+            (Some(_), Some(_)) => anyhow::bail!(
+                "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
+            ),
+            (None, None) => anyhow::bail!(
+                "the configuration has neither [model] (sizes of a new model) nor `start` (an existing model folder); add one of them"
+            ),
+        };
+        anyhow::ensure!(
+            file.base_precision == WeightPrecision::F32,
+            "base_precision requires an adapter on an existing model, but [model] creates a new one; remove base_precision"
+        );
+        anyhow::ensure!(
+            file.adapter.is_none() && file.lora.is_none(),
+            "an adapter requires an existing model; replace the [model] table with the key `start`, set to the model's folder"
+        );
+        Ok(Self::New(sizes))
+    }
+}
+
 /// Loads or creates the initial model.
 fn starting_point(
     file: &PretrainFile,
@@ -226,30 +261,14 @@ fn starting_point(
     tasks: &Tasks,
     device: &Device,
 ) -> anyhow::Result<Loaded> {
-    let sizes = match (&file.start, &file.model) {
-        (Some(start), None) => {
-            let adapter = file.adapter.as_deref();
-            let trained = Trained::of(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
+    let sizes = match Beginning::of(file)? {
+        Beginning::Model(start, trained) => {
             let loaded = load(start, &tasks.codecs(), trained, file.base_precision, device)
                 .with_context(|| format!("start = \"{}\"", start.display()))?;
             return with_conditions(loaded, file, data);
         }
-        (None, Some(sizes)) => sizes,
-        (Some(_), Some(_)) => anyhow::bail!(
-            "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
-        ),
-        (None, None) => anyhow::bail!(
-            "the configuration has neither [model] (sizes of a new model) nor `start` (an existing model folder); add one of them"
-        ),
+        Beginning::New(sizes) => sizes,
     };
-    anyhow::ensure!(
-        file.base_precision == WeightPrecision::F32,
-        "base_precision requires an adapter on an existing model, but [model] creates a new one; remove base_precision"
-    );
-    anyhow::ensure!(
-        file.adapter.is_none() && file.lora.is_none(),
-        "an adapter requires an existing model; replace the [model] table with the key `start`, set to the model's folder"
-    );
     let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
         format!(
             "[model] creates models for molecules only (.smi or .csv); for the text in {}, set `start` to a model folder (`grpo init` creates one with random weights)",

@@ -43,7 +43,7 @@ pub(crate) struct ScoreArguments {
     )]
     completion: Vec<String>,
     /// Key of the record that the reward reads, e.g. the tweet or the answer; repeatable
-    #[arg(long, value_name = "KEY=VALUE", requires = "completion", help_heading = "Input")]
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "file", help_heading = "Input")]
     field: Vec<String>,
     /// Override a configuration key; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Input")]
@@ -117,7 +117,8 @@ fn inputs_of_options(arguments: &ScoreArguments) -> anyhow::Result<Vec<RewardInp
         let (key, value) = field.split_once('=').with_context(|| {
             format!("--field {field} is not a pair; write KEY=VALUE, e.g. tweet='I love tea'")
         })?;
-        fields.insert(key.trim().to_owned(), value.into());
+        let known = fields.insert(key.trim().to_owned(), value.into());
+        anyhow::ensure!(known.is_none(), "--field {} is given twice; remove one", key.trim());
     }
     let input = |text: &String| RewardInput { fields: fields.clone(), ..text.as_str().into() };
     Ok(arguments.completion.iter().map(input).collect())

@@ -70,6 +70,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         let configuration = run.configuration()?;
         let loaded = TrainFile::read(configuration, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
+        loaded.value.trained()?;
         let of_data = loaded.value.data.as_ref();
         let thinking = of_data.map(|data| data.check_thinking(&loaded.value.model)).transpose()?;
         let folder = run.run.as_ref().unwrap_or(&loaded.value.run);

@@ -78,13 +78,13 @@ pub(crate) fn completion_rows(
     (format.open)(path, column)
 }
 
-/// Adds the fields that a task's prompts have in training, e.g. the tweet, which samples only have as
-/// the key of the prompt.
+/// Adds the fields that a task's prompts have in training, e.g. the tweet, which samples have as the
+/// key of the prompt. The prompt itself is another text: the template's.
 pub(crate) fn with_prompt_fields(mut row: CompletionRow, tasks: &Tasks) -> CompletionRow {
-    let input = &mut row.input;
-    for field in tasks.iter().filter_map(|task| task.prompt_field()) {
-        if !input.prompt.is_empty() && !input.fields.contains_key(field) {
-            input.fields.insert(field.to_owned(), input.prompt.as_str().into());
+    let fields = &mut row.input.fields;
+    if let Some(key) = fields.get("prompt_key").cloned() {
+        for field in tasks.iter().filter_map(|task| task.prompt_field()) {
+            fields.entry(field).or_insert_with(|| key.clone());
         }
     }
     row

@@ -61,7 +61,7 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         ("avg_word_length", "characters"),
         ("characters/*", "characters"),
         ("bertscore/*", "-1 to 1"),
-        ("score/*", "as in the file"),
+        ("score/*", "of the score or reward"),
         ("perplexity", "1 or more"),
         ("output_entropy", "nats"),
         ("*", "0 to 1"),
@@ -209,6 +209,14 @@ fn scores(measured: &mut Measured, all: &Generations) {
     let Some(scores) = scores else { return };
     if scores.len() > 1 {
         measured.add("score/std", sample_variance(&scores).sqrt());
+    }
+    let mut sorted = scores;
+    sorted.sort_by(f64::total_cmp);
+    let median = |of: &[f64]| (of[(of.len() - 1) / 2] + of[of.len() / 2]) / 2.0;
+    if let (Some(least), Some(greatest)) = (sorted.first(), sorted.last()) {
+        measured.add("score/min", *least);
+        measured.add("score/max", *greatest);
+        measured.add("score/median", median(&sorted));
     }
     let of_prompt = |prompt: &PromptGenerations| {
         let scores: Vec<f64> = prompt.generations.iter().filter_map(|of| of.score).collect();

@@ -42,14 +42,16 @@ impl OpenSettings {
     }
 }
 
-/// Replaces `epochs` by a placeholder for `steps`, which takes precedence if it is set.
+/// Replaces `epochs` by a placeholder for `steps`.
 fn take_epochs(train: &mut Table) -> Result<Option<f64>, ConfigFault> {
     let Some(epochs) = train.remove("epochs") else { return Ok(None) };
     let key = "train.epochs";
     let number = epochs.as_float().or(epochs.as_integer().map(|epochs| epochs as f64));
     match number {
-        // As TRL's `max_steps`, so that `--set train.steps=…` shortens any run.
-        Some(epochs) if epochs > 0.0 && epochs <= 1e6 && train.contains_key("steps") => Ok(None),
+        _ if train.contains_key("steps") => {
+            let fault = "train.epochs and train.steps both set the length of the run".to_owned();
+            Err(ConfigFault::new(key, fault, "remove one of them"))
+        }
         Some(epochs) if epochs > 0.0 && epochs <= 1e6 => {
             train.insert("steps".to_owned(), ANY_STEPS.into());
             Ok(Some(epochs))
@@ -231,7 +233,7 @@ mod tests {
         );
         check(
             "[train]\nsteps = 3\nepochs = 2",
-            "OpenSettings { epochs: None, has_no_learning_rate: true }",
+            "train.epochs and train.steps both set the length of the run; remove one of them",
         );
     }
 }

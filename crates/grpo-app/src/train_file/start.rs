@@ -69,10 +69,19 @@ impl TrainFile {
         })
     }
 
+    /// Returns what is trained.
+    ///
+    /// # Errors
+    /// Returns an error if the keys of adapters and their base exclude each other.
+    pub(crate) fn trained(&self) -> anyhow::Result<Trained<'_>> {
+        let (adapter, lora) = (self.adapter.as_deref(), self.lora.as_ref());
+        Trained::of(adapter, lora, self.base_precision, self.seed)
+    }
+
     /// Loads the model and, if configured, its adapter.
     fn load(&self, tasks: &Tasks) -> anyhow::Result<Loaded> {
         let adapter = self.adapter.as_deref();
-        let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
+        let trained = self.trained()?;
         let load = || {
             match &self.source {
                 Some(source) => source.check_model(&self.model)?,

@@ -186,6 +186,14 @@ mod tests {
             assert!(error.starts_with(reason), "{error}");
         }
         assert_eq!(frechet_distance(&[1.0; 6], &[1.0; 4], 2), Ok(0.0));
-        assert_eq!(frechet_score(0.0), 1.0);
+    }
+
+    #[test]
+    fn the_score_falls_exponentially_with_the_distance() {
+        for (distance, expected) in [(0.0, 1.0), (5.0, (-1.0_f64).exp()), (15.0, (-3.0_f64).exp())]
+        {
+            let score = frechet_score(distance);
+            assert!((score - expected).abs() < 1e-15, "{score} for a distance of {distance}");
+        }
     }
 }

@@ -254,3 +254,27 @@ fn a_cxsmiles_extension_is_not_a_name() {
         str!["line 3 of `a.csv` has a SMILES with a line break; write one molecule per row, or close a quote"],
     );
 }
+
+/// Returns the cells of a CSV table without quoted cells, by column.
+fn cells(table: &str, columns: &[&str]) -> Vec<Vec<String>> {
+    let mut rows = table.lines().map(|row| row.split(',').collect::<Vec<_>>());
+    let header = rows.next().unwrap();
+    let index = |name: &&str| header.iter().position(|column| column == name).unwrap();
+    let indices: Vec<usize> = columns.iter().map(index).collect();
+    rows.map(|row| indices.iter().map(|index| row[*index].to_owned()).collect()).collect()
+}
+
+#[test]
+fn made_molecules_have_the_properties_that_are_described() {
+    let place = Place::new();
+    let made = place.succeed(&["make-molecules", "--number", "30", "-o", "mock.csv"]);
+    assert_eq!(made.stderr, "written            30\n");
+    let made = place.read("mock.csv");
+    let header = "smiles,scaffold_smiles,logp,sas,qed,tpsa,split";
+    assert_eq!(made.lines().next(), Some(header));
+    let made = cells(&made, &["smiles", "scaffold_smiles", "logp", "sas", "qed", "tpsa"]);
+    assert_eq!(made.len(), 30);
+    let described = place.succeed(&["describe", "mock.csv"]).stdout;
+    let expected = cells(&described, &["canonical", "scaffold", "logp", "sa", "qed", "tpsa"]);
+    assert_eq!(made, expected);
+}

@@ -378,7 +378,7 @@ fn metrics_have_a_direction_and_a_unit() {
                 || line.contains("words")
                 || line.contains("characters")
                 || line.contains("nats")
-                || line.contains("as in the file"),
+                || line.contains("of the score"),
             "{line}"
         );
     }

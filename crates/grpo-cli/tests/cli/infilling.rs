@@ -1,5 +1,6 @@
 //! `grpo train` for infillers, configured by the `[passages]` section.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -148,6 +149,39 @@ fn an_infiller_is_trained_like_every_policy() {
 
     // The trained infiller can be used in place of the initial one.
     place.succeed(&["train", "train.toml", "--run", "on", "--set", "model=run/model"]);
+}
+
+/// The letters of a line tell whether it is held out.
+#[test]
+fn only_held_out_texts_are_evaluated() {
+    let place = place();
+    let line = |letters: &str, mut number: usize| -> String {
+        let mut letter = || {
+            let index = number % letters.len();
+            number /= letters.len();
+            &letters[index..=index]
+        };
+        (0..6).map(|_| letter()).collect()
+    };
+    let (for_training, held_out) = ("abc", "defg");
+    let lines = (0..90).map(|i| line(for_training, i)).chain((0..30).map(|i| line(held_out, i)));
+    let lines: Vec<String> = lines.collect();
+    place.write("text.txt", lines.join("\n") + "\n");
+    let sets = ["passages.unit=line", "passages.validation_fraction=0.25", "eval.every=0"];
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
+    place.succeed(&arguments);
+
+    let evaluated = objects(&place.read("run/evaluation-before.jsonl"));
+    let texts: BTreeSet<&str> =
+        evaluated.iter().map(|group| group["prompt"]["fields"]["text"].as_str().unwrap()).collect();
+    assert!(texts.len() > 10, "{texts:?}");
+    assert!(texts.iter().all(|text| lines[90..].iter().any(|line| line == text)), "{texts:?}");
+    for record in place.completions("run") {
+        let prompt = record.prompt_text.unwrap();
+        let is_of = |letters: &str| prompt.contains(|letter: char| letters.contains(letter));
+        assert!(is_of(for_training) && !is_of(held_out), "{prompt}");
+    }
 }
 
 /// An adapter for the infiller, and other settings of the loss.

@@ -14,7 +14,7 @@ use crate::support::Place;
 
 /// Starts a server that answers each question with `answer`. Returns its URL and the number of its
 /// requests.
-fn server(answer: fn(&str) -> String) -> (String, Arc<AtomicUsize>) {
+fn server(answer: impl Fn(&str) -> String + Copy + Send + 'static) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let requests = Arc::new(AtomicUsize::new(0));
@@ -230,6 +230,27 @@ fn answers_are_rated_and_nonsense_is_counted() {
     let expected =
         "score        9.000 over 1 of 3 texts; 2 answers unparsable, 0 truncated, 0 missing\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
+
+    // Two judges rate the same answers.
+    let rated = |name: &str, scores: [u8; 3]| {
+        let (url, _) = server(move |question| {
+            let texts = ["a good reply", "same"];
+            let found = texts.iter().position(|text| question.contains(text)).unwrap_or(2);
+            said(&format!("SCORE: {}", scores[found]))
+        });
+        let judge = ["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "-o", name];
+        let other = ["--agreement-with", "one.json"];
+        place.succeed(&[&judge[..], if name == "one.json" { &[] } else { &other }].concat())
+    };
+    rated("one.json", [9, 5, 2]);
+    let line = "other judge  Spearman 1.000 (p = 0.000) over 3 texts: high agreement";
+    let agreeing = rated("two.json", [8, 7, 1]);
+    assert!(agreeing.stdout.contains(line), "{}", agreeing.stdout);
+    let result: Value = serde_json::from_str(&place.read("two.json")).unwrap();
+    assert_eq!(result["agreement"]["band"], "high", "{result}");
+    let opposite = rated("three.json", [1, 5, 9]);
+    assert!(opposite.stdout.contains("Spearman -1.000"), "{}", opposite.stdout);
+    assert!(opposite.stdout.contains("low agreement"), "{}", opposite.stdout);
 
     // A server that counts no tokens, and answers of which one ends at the token limit.
     let (url, _) = server(|question| {

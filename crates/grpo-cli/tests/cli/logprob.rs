@@ -1,10 +1,11 @@
 //! `grpo logprob`.
 
+use grpo_data::ObjectReader;
 use serde_json::{Value, json};
 use snapbox::{Data, IntoData, str};
 
 use crate::support::Place;
-use crate::texts::{CONTEXT, VOCABULARY, config, distance, entries, logprobs, numbers};
+use crate::texts::{CONTEXT, VOCABULARY, config, distance, entries, logprobs, numbers, objects};
 use crate::wrong_inputs::with_numbers;
 
 /// Returns a record for each token id with the same prompt.
@@ -388,13 +389,28 @@ fn the_input_is_not_written_over() {
 fn all_log_probabilities_go_into_a_file_of_their_own() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
-    place.write("in.jsonl", every_id(12));
+    let longer = "{\"prompt_ids\": [3, 1], \"completion_ids\": [4, 0, 7]}\n";
+    place.write("in.jsonl", every_id(12) + longer);
     let logprob = ["logprob", "--model", "m", "--input", "in.jsonl"];
     let plain = place.succeed(&logprob).stdout;
     let with_all = [&logprob[..], &["--full", "all.parquet"]].concat();
     assert_eq!(place.succeed(&with_all).stdout, plain);
-    let bytes = std::fs::read(place.path("all.parquet")).unwrap();
-    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let scored = objects(&plain);
+    let mut reader = ObjectReader::open(&place.path("all.parquet")).unwrap();
+    let mut tokens = 0;
+    while let Some(row) = reader.next_row().unwrap() {
+        let (_, row) = row.object.unwrap();
+        let [line, position, id] =
+            ["line", "position", "id"].map(|key| row[key].as_u64().unwrap() as usize);
+        let all = numbers(&row, "logprobs");
+        assert_eq!((all.len(), &scored[line - 1]["completion"][position]), (12, &json!(id)));
+        let total: f64 = all.iter().map(|logprob| logprob.exp()).sum();
+        assert!(total.ln().abs() < 1e-6, "{row:?}");
+        let logprob = numbers(&scored[line - 1], "logprobs")[position];
+        assert!((all[id] - logprob).abs() < 1e-6, "{logprob}: {row:?}");
+        tokens += 1;
+    }
+    assert_eq!(tokens, 12 + 3);
     place.refuse(
         &[&logprob[..], &["--full", "all.json"]].concat(),
         str!["--full all.json: the output is a Parquet file; use a name that ends in .parquet"],

@@ -1,9 +1,13 @@
 //! Invalid input files for `grpo pretrain`.
 
+use std::fs;
+
+use serde_json::{Map, Value};
 use snapbox::data::Inline;
 use snapbox::{IntoData, str};
 
 use crate::support::{MOLECULES, Place};
+use crate::texts::objects;
 
 /// Pretrains on a file with the given name and contents.
 #[track_caller]
@@ -163,4 +167,32 @@ fn rows_that_do_not_fit_are_rewritten() {
         "{first}"
     );
     assert!(rest.contains("left out: line 74: CCC |r| is invalid or not supported: not supported: a CXSMILES extension"), "{rest}");
+}
+
+#[test]
+fn the_kept_model_is_that_of_the_lowest_validation_loss() {
+    let place = Place::for_pretraining();
+    // The learning rate is high enough for the loss to oscillate.
+    let sets = [
+        "pretrain.epochs=8",
+        "pretrain.learning_rate_floor=1",
+        "pretrain.optimizer.learning_rate=0.1",
+        "save.every=1",
+        "save.keep_last=99",
+    ];
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let arguments: Vec<&str> = ["pretrain", "pretrain.toml"].into_iter().chain(sets).collect();
+    place.succeed(&arguments);
+    let lines = objects(&place.read("prior/metrics.jsonl"));
+    let of_line = |line: &Map<String, Value>| {
+        Some((line.get("eval_loss")?.as_f64()?, line["train_step"].as_u64()?))
+    };
+    let losses: Vec<(f64, u64)> = lines.iter().filter_map(of_line).collect();
+    let (_, best) = *losses.iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+    let (_, last) = *losses.last().unwrap();
+    assert!(best < last, "{losses:?}");
+    let weights =
+        |folder: &str| fs::read(place.path(&format!("prior/{folder}/model.safetensors"))).unwrap();
+    assert!(weights("model") == weights(&format!("checkpoints/step-{best}")));
+    assert!(weights("model") != weights(&format!("checkpoints/step-{last}")));
 }

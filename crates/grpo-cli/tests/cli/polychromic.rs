@@ -162,6 +162,24 @@ fn a_training_that_gains_nothing_ends_early_and_keeps_its_best() {
 }
 
 #[test]
+fn the_kept_adapter_is_that_of_the_lowest_validation_loss() {
+    let place = place();
+    let sets = ["pretrain.epochs=9", "pretrain.eval_every=1", "pretrain.patience=2"];
+    // The learning rate is so high that the loss rises after the first step.
+    let more = ["pretrain.optimizer.learning_rate=1", "save.every=1", "save.keep_last=9"];
+    let sets = sets.into_iter().chain(more).flat_map(|pair| ["--set", pair]);
+    let arguments: Vec<&str> = ["pretrain", "sft.toml"].into_iter().chain(sets).collect();
+    let Ended { stdout, .. } = place.succeed(&arguments);
+    assert!(stdout.contains("\nbest         step 1, validation loss "), "{stdout}");
+    let of_step = |step: u64| {
+        let file = format!("run/checkpoints/step-{step}/adapter_model.safetensors");
+        fs::read(place.path(&file)).unwrap()
+    };
+    assert!(weights(&place, "run") == of_step(1));
+    assert!(of_step(1) != of_step(3));
+}
+
+#[test]
 fn limits_warn_or_end() {
     let place = place();
     let run = |action: &str, name: &str| {

@@ -9,7 +9,8 @@ use snapbox::str;
 
 use crate::pairs::{PRETRAIN, lines, short_pairs};
 use crate::support::{Ended, Place};
-use crate::texts::objects;
+use crate::texts::{VOCABULARY, config, objects};
+use crate::training_texts;
 
 /// A few pairs with short prompts.
 fn pairs(tweets: u64) -> String {
@@ -280,6 +281,57 @@ fn the_bundled_configurations_of_replies_are_valid() {
     // At least six paradigms and the engagement model.
     assert!(of_command["pretrain"] >= 4 && of_command["train"] >= 2, "{of_command:?}");
     assert_eq!(of_command["train-engagement"], 1);
+}
+
+/// Returns the value of a key in a configuration or the nearest one that it extends.
+#[track_caller]
+fn setting(name: &str, key: &[&str]) -> toml::Value {
+    let value = |layer: &toml::Table| {
+        let (first, rest) = key.split_first()?;
+        rest.iter().try_fold(layer.get(*first)?, |value, part| value.get(part)).cloned()
+    };
+    layers(name).iter().rev().find_map(value).unwrap_or_else(|| panic!("{name} lacks {key:?}"))
+}
+
+#[test]
+fn the_bundled_variants_differ_in_their_weight_of_diversity() {
+    for (name, weight) in [
+        ("conservative-polychromic", 0.15),
+        ("polychromic", 0.3),
+        ("polychromic-moderate", 1.0),
+        ("polychromic-aggressive", 2.0),
+    ] {
+        let setting = |key: &str| setting(name, &["pretrain", "diversity", key]);
+        assert_eq!(setting("weight").as_float(), Some(weight), "{name}");
+        let (generations, every) = (setting("generations"), setting("every"));
+        assert_eq!([generations.as_integer(), every.as_integer()], [Some(6), Some(1)], "{name}");
+    }
+}
+
+/// The adapters of the bundled configurations, for a small model of the same family.
+#[test]
+fn the_bundled_adapters_have_rank_16_on_seven_layers() {
+    let place = training_texts::place("qwen3");
+    // No matrix has fewer than 16 rows or columns.
+    let wide = config("qwen3", VOCABULARY).replace("\"head_dim\": 8", "\"head_dim\": 16");
+    place.config_folder("wide-source", &wide);
+    place.add_tokenizer("wide-source");
+    place.succeed(&["init", "wide-source/config.json", "-o", "wide"]);
+    for name in ["supervised", "grpo-alone"] {
+        let lora = format!("lora={}", setting(name, &["lora"]));
+        let sets = ["model=wide", &lora, "train.steps=1", "eval.samples=0"];
+        let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+        let train = ["train", "train.toml", "--run", name];
+        place.succeed(&train.into_iter().chain(sets).collect::<Vec<_>>());
+        let text = place.read(&format!("{name}/adapter/adapter_config.json"));
+        let adapter: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(adapter["r"], 16, "{name}");
+        let targets = adapter["target_modules"].as_array().unwrap().iter();
+        let targets: BTreeSet<&str> = targets.map(|target| target.as_str().unwrap()).collect();
+        let attention = ["q_proj", "k_proj", "v_proj", "o_proj"];
+        let seven = attention.into_iter().chain(["gate_proj", "up_proj", "down_proj"]);
+        assert_eq!(targets, seven.collect(), "{name}");
+    }
 }
 
 /// Returns all paths in a configuration and those that it extends.

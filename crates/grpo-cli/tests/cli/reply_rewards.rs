@@ -194,10 +194,56 @@ fn pairs_are_scored_by_component() {
     let lone = place.run(&["score", "reward.toml", "--completion", "yes"]);
     assert_eq!(lone.code, Some(1), "{}", lone.stdout);
     assert!(lone.stderr.contains("no completion has a score; first reason: "), "{}", lone.stderr);
+    // Neither the prompt of the template nor that of a recorded completion is the tweet.
+    let templated = SAMPLES.replace("prompt_key", "other");
+    place.write("templated.jsonl", templated);
+    let ended = place.run(&["score", "reward.toml", "templated.jsonl"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(ended.stderr.contains("missing field 'tweet'"), "{}", ended.stderr);
+    place.refuse(
+        &[
+            "score",
+            "reward.toml",
+            "--completion",
+            "yes",
+            "--field",
+            "tweet=a",
+            "--field",
+            "tweet=b",
+        ],
+        str!["--field tweet is given twice; remove one"],
+    );
     place.refuse(
         &["score", "reward.toml", "--completion", "yes", "--field", "tweet"],
         str!["--field tweet is not a pair; write KEY=VALUE, e.g. tweet='I love tea'"],
     );
+}
+
+#[test]
+fn a_hybrid_is_the_weighted_sum_of_its_rewards() {
+    let place = crate::engagement::place();
+    place.succeed(&["train-engagement", "engagement.toml"]);
+    place.write("scored.jsonl", PAIRS);
+    let scores = |reward: &str| -> Vec<f64> {
+        place.write("reward.toml", format!("reward = {{ {reward} }}\n"));
+        let table = place.succeed(&["score", "reward.toml", "scored.jsonl"]).stdout;
+        let (_, cells) = columns(&table).into_iter().find(|(name, _)| name == "score").unwrap();
+        cells.iter().map(|cell| cell.parse().unwrap()).collect()
+    };
+    let learned = "type = \"learned\", model = \"engagement/model\"";
+    let heuristic = "type = \"heuristic\", embedder = { type = \"hashed_ngrams\" }";
+    let hybrid =
+        format!("type = \"hybrid\", learned = {{ {learned} }}, heuristic = {{ {heuristic} }}");
+    let (of_learned, of_heuristic) = (scores(learned), scores(heuristic));
+    for (weights, [of_first, of_second]) in
+        [("", [0.6, 0.4]), (", learned_weight = 0.9, heuristic_weight = 0.1", [0.9, 0.1])]
+    {
+        for (i, total) in scores(&format!("{hybrid}{weights}")).into_iter().enumerate() {
+            let expected = of_first * of_learned[i] + of_second * of_heuristic[i];
+            // The table has six decimals.
+            assert!((total - expected).abs() < 1.1e-6, "{total}, expected {expected}{weights}");
+        }
+    }
 }
 
 /// The reward of a configuration is measured like any other metric, e.g. the engagement that a model
@@ -218,6 +264,10 @@ fn components_of_a_reward_are_metrics() {
     assert!((metric("score/mean") - mean(1)).abs() < 1e-6, "{result}");
     assert!((metric("rewards/relevance/mean") - mean(2)).abs() < 1e-6, "{result}");
     assert!(result["intervals"]["rewards/engagement/mean"].is_array(), "{result}");
+    assert_eq!(result["settings"], serde_json::json!(["--reward=reward.toml"]));
+    let of_file = |row: usize| table[1].1[row].parse::<f64>().unwrap();
+    assert!((metric("score/max") - of_file(0).max(of_file(1))).abs() < 1e-6, "{result}");
+    assert!((metric("score/median") - mean(1)).abs() < 1e-6, "{result}");
     let gate = ["eval", "samples.jsonl", "--reward", "reward.toml", "--gate", "score/mean > 0.99"];
     assert_eq!(place.run(&gate).code, Some(1));
     place.write("molecules.smi", "CCO\nC(\n");

@@ -86,6 +86,14 @@ fn the_bundled_molecules_are_as_many_as_stated_and_valid() {
     assert_eq!(distinct.len(), rows.len());
 }
 
+#[test]
+fn the_bundled_reward_is_of_drug_likeness_and_accessibility() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs/molecules/grpo.toml");
+    let config: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
+    let expected: toml::Table = "type = 'molecule'\nqed = 0.7\nsa = 0.3".parse().unwrap();
+    assert_eq!(config["reward"], toml::Value::Table(expected));
+}
+
 /// The configurations are parsed in an empty folder and only fail because of missing files.
 #[test]
 fn each_configuration_is_valid() {

@@ -1,9 +1,11 @@
 //! `grpo sweep`.
 
-use serde_json::Value;
+use grpo_run::CompletionRecord;
+use serde_json::{Value, json};
 use snapbox::str;
 
 use crate::support::Place;
+use crate::training_texts;
 
 const SWEEP: [&str; 9] = [
     "sweep",
@@ -135,4 +137,31 @@ fn diversity_is_followed_over_steps_and_phases() {
         &["dynamics", "model"],
         str!["`model` is not a run folder (no `run.json`); check the path"],
     );
+}
+
+/// Each snapshot has the metrics that `grpo eval` computes for the completions of its step.
+#[test]
+fn diversity_of_texts_is_that_of_each_step() {
+    let place = training_texts::place("llama");
+    let sets = ["--set", "train.steps=2", "--set", "sampling.max_new_tokens=16"];
+    place.succeed(&[&["train", "train.toml"], &sets[..]].concat());
+    place.succeed(&["dynamics", "run", "-o", "dynamics.json"]);
+    let found: Value = serde_json::from_str(&place.read("dynamics.json")).unwrap();
+    assert_eq!(found["config"]["suite"], "text");
+    let names = ["self_bleu", "distinct_3", "semantic_diversity", "output_entropy"];
+    let values = |metrics: &Value| names.map(|name| metrics[name].as_f64().unwrap());
+    let expected = [1, 2].map(|step| {
+        let records = place.completions("run").into_iter().filter(|record| record.step == step);
+        let line = |record: CompletionRecord| {
+            let prompt = record.prompt_text.unwrap();
+            let (completion, ids) = (record.text, record.completion_ids);
+            let line = json!({"prompt": prompt, "completion": completion, "completion_ids": ids});
+            line.to_string() + "\n"
+        };
+        place.write("step.jsonl", records.map(line).collect::<String>());
+        let measured = place.succeed(&["eval", "step.jsonl", "--json"]).stdout;
+        values(&serde_json::from_str::<Value>(&measured).unwrap()["metrics"])
+    });
+    assert_eq!([0, 1].map(|index| values(&found["snapshots"][index])), expected);
+    assert_ne!(expected[0], expected[1]);
 }

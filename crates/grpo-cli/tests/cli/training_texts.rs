@@ -1,5 +1,6 @@
 //! `grpo train` with prompts.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::{Map, Value, json};
@@ -154,6 +155,22 @@ fn trains_an_adapter_without_changing_its_base() {
     }
 }
 
+/// Three passes over three prompts, two in each step, take five steps.
+#[test]
+fn the_length_of_a_run_can_be_given_in_epochs() {
+    let place = place("llama");
+    place.write("train.toml", TRAIN.replace("steps = 3", "epochs = 3"));
+    place.succeed(&["train", "train.toml"]);
+    assert_eq!(metrics(&place, "run").len(), 5);
+    let mut uses = BTreeMap::<_, u32>::new();
+    for record in place.completions("run").into_iter().filter(|record| record.sample == 0) {
+        *uses.entry(record.prompt_ids).or_default() += 1;
+    }
+    let mut uses: Vec<u32> = uses.into_values().collect();
+    uses.sort_unstable();
+    assert_eq!(uses, [3, 3, 4]);
+}
+
 #[test]
 fn all_of_a_model_is_trained_without_an_adapter() {
     let place = place("gpt2");
@@ -198,10 +215,13 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
     let settings = |folder: &str| place.read(&format!("{folder}/adapter/adapter_config.json"));
     assert_eq!(settings("run"), settings("sft"));
 
-    place.refuse(
-        &["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"],
-        str!["the configuration has both `adapter` and [lora]; keep `adapter` to train an existing adapter, or [lora] to create a new one"],
-    );
+    let both = ["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"];
+    for arguments in [&both[..], &[&both[..], &["--check"]].concat()] {
+        place.refuse(
+            arguments,
+            str!["the configuration has both `adapter` and [lora]; keep `adapter` to train an existing adapter, or [lora] to create a new one"],
+        );
+    }
     // The adapter belongs to a different base model.
     place.model_of_texts("other", "gpt2");
     let ended = place.run(&["train", "train.toml", "--run", "none", "--set", "model=other"]);

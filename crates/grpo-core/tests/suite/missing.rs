@@ -49,6 +49,18 @@ fn a_bonus_without_entropies_is_a_broken_invariant() {
 }
 
 #[test]
+#[should_panic(expected = "each sequence has an advantage")]
+fn a_sequence_without_an_advantage_is_a_broken_invariant() {
+    one_token(&Preset::Grpo.config(), |inputs, _| inputs.rows = &[1]);
+}
+
+#[test]
+#[should_panic(expected = "each token has one value of each input")]
+fn more_old_log_probabilities_than_tokens_are_a_broken_invariant() {
+    one_token(&Preset::Grpo.config(), |inputs, _| inputs.old_logprobs = Some(&[-1.0, -1.0]));
+}
+
+#[test]
 #[should_panic(expected = "a KL penalty requires a reference")]
 fn a_penalty_without_a_reference_is_a_broken_invariant() {
     let kl = penalties()[1];

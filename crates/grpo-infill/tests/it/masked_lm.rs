@@ -115,35 +115,59 @@ fn a_critic_learns_what_is_wrong() {
     assert!(critic(149) < 0.25, "{}", critic(149));
 }
 
+/// Trains an infiller whose trunk is frozen in the first three steps.
+fn transferred(of_steps: u64, factor: Option<f64>) -> Transformer {
+    let transfer = TransferConfig {
+        freeze_trunk: true,
+        unfreeze_at_step: (of_steps > 3).then_some(3),
+        unfreeze_learning_rate_factor: factor,
+    };
+    let mut config =
+        MaskedLmConfig { transfer, critic: Some(CriticConfig::default()), ..config(of_steps) };
+    config.steps.warmup_steps = 0;
+    run(infiller(&passages(12), true), &config, 1).1
+}
+
+/// Returns the sums of the absolute changes of the trunk and the critic.
+fn changes(before: &Transformer, after: &Transformer) -> [f64; 2] {
+    let values = |model: &Transformer| -> Vec<(bool, Vec<f32>)> {
+        let value = |p: grpo_model::Parameter| {
+            (p.path.starts_with("critic"), p.value().into_data().iter::<f32>().collect())
+        };
+        grpo_model::parameters(model).into_iter().map(value).collect()
+    };
+    let mut sums = [0.0; 2];
+    for ((is_critic, before), (_, after)) in values(before).into_iter().zip(values(after)) {
+        let differences = before.iter().zip(&after).map(|(a, b)| f64::from((a - b).abs()));
+        sums[usize::from(is_critic)] += differences.sum::<f64>();
+    }
+    sums
+}
+
 #[test]
 fn a_frozen_trunk_stays_until_its_step() {
-    let passages = passages(12);
-    let trained = |of_steps| {
-        let transfer = TransferConfig {
-            freeze_trunk: true,
-            unfreeze_at_step: (of_steps > 3).then_some(3),
-            ..TransferConfig::default()
-        };
-        let mut config =
-            MaskedLmConfig { transfer, critic: Some(CriticConfig::default()), ..config(of_steps) };
-        config.steps.warmup_steps = 0;
-        run(infiller(&passages, true), &config, 1).1
-    };
-    let changed = |before: &Transformer, after: &Transformer| {
-        let values = |model: &Transformer| -> Vec<(bool, Vec<f32>)> {
-            let value = |p: grpo_model::Parameter| {
-                (p.path.starts_with("critic"), p.value().into_data().iter::<f32>().collect())
-            };
-            grpo_model::parameters(model).into_iter().map(value).collect()
-        };
-        let pairs = values(before).into_iter().zip(values(after));
-        let differ = pairs.map(|(a, b)| (a.0, a.1 != b.1)).filter(|(_, differs)| *differs);
-        let kinds: std::collections::BTreeSet<bool> = differ.map(|(critic, _)| critic).collect();
-        kinds
-    };
-    let first = infiller(&passages, true);
-    assert_eq!(changed(&first, &trained(3)), [true].into(), "the critic alone");
-    assert_eq!(changed(&first, &trained(4)), [false, true].into());
+    let first = infiller(&passages(12), true);
+    for (of_steps, factor, is_trained) in
+        [(3, None, false), (4, None, true), (4, Some(0.0), false), (4, Some(0.1), true)]
+    {
+        let [trunk, critic] = changes(&first, &transferred(of_steps, factor));
+        assert_eq!(trunk > 0.0, is_trained, "{of_steps} steps, factor {factor:?}: {trunk}");
+        assert!(critic > 0.0, "{of_steps} steps, factor {factor:?}");
+    }
+}
+
+/// The trunk is updated once, so its change is proportional to its learning rate.
+#[test]
+fn an_unfrozen_trunk_has_its_own_learning_rate() {
+    let first = infiller(&passages(12), true);
+    let all = [None, Some(0.1), Some(0.2), Some(1.0)];
+    let [default, tenth, fifth, whole] = all.map(|factor| changes(&first, &transferred(4, factor)));
+    assert_eq!(default, tenth);
+    for (factor, [trunk, critic]) in [(2.0, fifth), (10.0, whole)] {
+        let ratio = trunk / tenth[0];
+        assert!((ratio - factor).abs() < 1e-3 * factor, "{ratio}, expected {factor}");
+        assert_eq!(critic, tenth[1]);
+    }
 }
 
 #[test]

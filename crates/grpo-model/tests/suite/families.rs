@@ -106,19 +106,22 @@ fn attention_weights_are_those_of_the_definition() {
         let config = config(&json);
         let model = shaken(&config, 3, &device());
         let ids = &IDS[..7];
-        let maps = model.attention_weights(ids, None);
         WEIGHTS.with_borrow_mut(Vec::clear);
         Oracle::of(&config, &model).hidden(ids);
-        let expected = WEIGHTS.take();
-        let mut found = Vec::new();
-        for heads in &maps {
-            for query in 0..7 {
-                let rows = heads.iter().flat_map(|head| &head[query * 7..][..7]);
-                found.extend(rows.map(|weight| f64::from(*weight)));
-            }
-        }
-        assert_close(&found, &expected, 2e-6);
+        assert_close(&attention(&model, ids), &WEIGHTS.take(), 2e-6);
     }
+}
+
+/// Returns the attention weights of a model in the order of [`WEIGHTS`].
+pub(crate) fn attention(model: &Transformer, ids: &[u32]) -> Vec<f64> {
+    let mut found = Vec::new();
+    for heads in model.attention_weights(ids, None) {
+        for query in 0..ids.len() {
+            let rows = heads.iter().flat_map(|head| &head[query * ids.len()..][..ids.len()]);
+            found.extend(rows.map(|weight| f64::from(*weight)));
+        }
+    }
+    found
 }
 
 #[test]

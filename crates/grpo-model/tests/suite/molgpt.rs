@@ -11,6 +11,8 @@ use grpo_model::{
     StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
 };
 
+use crate::families::attention;
+use crate::oracle::WEIGHTS;
 use crate::support::{assert_close, device, host, named_tensors, shaken_by};
 
 fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> ModelConfig {
@@ -103,6 +105,10 @@ impl Oracle {
                     let weight: Vec<f64> =
                         (0..=t).map(|s| (dot(s) / (w as f64).sqrt()).exp()).collect();
                     let total: f64 = weight.iter().sum();
+                    WEIGHTS.with_borrow_mut(|all| {
+                        all.extend(weight.iter().map(|weight| weight / total));
+                        all.resize(all.len() + x.len() - 1 - t, 0.0);
+                    });
                     for s in 0..=t {
                         for i in range.clone() {
                             mixed[i] += weight[s] / total * v[s][i];
@@ -134,6 +140,15 @@ fn logits_are_those_of_the_definition() {
     let expected: Vec<f64> =
         rows.iter().flat_map(|row| Oracle::of(&model).logits(row, &[], 3, 4)).collect();
     assert_close(&logits(&model, &rows), &expected, 2e-5);
+}
+
+#[test]
+fn attention_weights_are_those_of_the_definition() {
+    let model = model(&config(11, 9, 3, 16), &device());
+    let ids = [0, 3, 10, 7, 3];
+    WEIGHTS.with_borrow_mut(Vec::clear);
+    Oracle::of(&model).logits(&ids, &[], 3, 4);
+    assert_close(&attention(&model, &ids), &WEIGHTS.take(), 2e-6);
 }
 
 #[test]

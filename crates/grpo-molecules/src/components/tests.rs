@@ -146,6 +146,25 @@ fn properties_of_structure() {
     }
 }
 
+/// RDKit's Tanimoto similarities of paracetamol and aspirin.
+#[test]
+fn similarities_are_of_the_chosen_fingerprint() {
+    for (settings, expect) in [
+        (json!({}), 0.274_509_803_9),
+        (json!({"fingerprint": "counts", "radius": 2}), 0.274_509_803_9),
+        (json!({"fingerprint": "counts", "radius": 3}), 0.222_222_222_2),
+        (json!({"fingerprint": "bits"}), 0.222_222_222_2),
+        (json!({"fingerprint": "bits", "radius": 3}), 0.166_666_666_7),
+    ] {
+        let mut component = json!({"property": "similarity", "smiles": [ASPIRIN]});
+        component.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        close(
+            one(section(json!([component])), "CC(=O)Nc1ccc(O)cc1").part("similarity.raw"),
+            expect,
+        );
+    }
+}
+
 #[test]
 fn a_filter_that_is_not_passed_makes_the_score_zero() {
     let components = json!([

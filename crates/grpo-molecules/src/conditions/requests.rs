@@ -215,6 +215,67 @@ mod tests {
         assert_eq!(Grid::Scaffolds.asked(&[]).len(), 5);
     }
 
+    fn texts(asked: &[Asked]) -> Vec<String> {
+        asked.iter().map(Asked::text).collect()
+    }
+
+    /// Compares a grid with combinations of properties and their values.
+    #[track_caller]
+    fn check(grid: Grid, combinations: &[&[(&str, &str)]]) {
+        let product = |combination: &&[(&str, &str)]| {
+            combination.iter().fold(vec![String::new()], |all, (name, values)| {
+                let with = |text: &String| -> Vec<String> {
+                    values.split(' ').map(|value| format!("{text} {name}={value}")).collect()
+                };
+                all.iter().flat_map(with).collect()
+            })
+        };
+        let all: Vec<String> = combinations.iter().flat_map(product).collect();
+        let expected: Vec<&str> = all.iter().map(|text| text.trim_start()).collect();
+        assert_eq!(texts(&grid.asked(&["logp", "tpsa", "sas", "qed"])), expected);
+    }
+
+    /// The values of MolGPT's `generate.py`.
+    #[test]
+    fn grids_have_the_published_values() {
+        check(
+            Grid::Moses,
+            &[
+                &[("qed", "0.6 0.725 0.85")],
+                &[("sas", "2 2.75 3.5")],
+                &[("logp", "1 2 3")],
+                &[("tpsa", "30 60 90")],
+                &[("tpsa", "40 80"), ("logp", "2 4")],
+                &[("sas", "2 3.5"), ("logp", "1 3")],
+                &[("tpsa", "40 80"), ("sas", "2 3.5")],
+                &[("tpsa", "40 80"), ("logp", "1 3"), ("sas", "2 3.5")],
+            ],
+        );
+        check(
+            Grid::Guacamol,
+            &[
+                &[("qed", "0.3 0.5 0.7")],
+                &[("sas", "2 3 4")],
+                &[("logp", "2 4 6")],
+                &[("tpsa", "40 80 120")],
+                &[("tpsa", "40 80 120"), ("logp", "2 4 6")],
+                &[("sas", "2 3 4"), ("logp", "2 4 6")],
+                &[("tpsa", "40 80 120"), ("sas", "2 3 4")],
+                &[("tpsa", "40 80"), ("logp", "2 6"), ("sas", "2 4")],
+            ],
+        );
+        assert_eq!(
+            texts(&Grid::Scaffolds.asked(&[])),
+            [
+                "scaffold=O=C(Cc1ccccc1)NCc1ccccc1",
+                "scaffold=c1cnc2[nH]ccc2c1",
+                "scaffold=c1ccc(-c2ccnnc2)cc1",
+                "scaffold=c1ccc(-n2cnc3ccccc32)cc1",
+                "scaffold=O=C(c1cc[nH]c1)N1CCN(c2ccccc2)CC1",
+            ]
+        );
+    }
+
     #[test]
     fn columns_that_would_be_ignored_are_refused() {
         let fault = |header: &str| check_columns(header, Path::new("a.csv")).err();

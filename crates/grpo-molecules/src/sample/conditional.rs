@@ -161,11 +161,16 @@ pub(super) fn summarise(all: &[Sampled]) {
         let scaffold = (!similarities.is_empty())
             .then(|| format!("; scaffold similarity {:.3}", sampled.accuracy.similarity()));
         say_aside(format_args!(
-            "{}: {} drawn, validity {:.3}, unique {:.3}{}",
+            "{}: {} drawn, validity {:.3}, unique {}{}",
             sampled.asked.text(),
             sampled.texts.len(),
             sampled.validity,
-            sampled.unique,
+            // There is none without a valid molecule.
+            if sampled.unique.is_nan() {
+                "–".to_owned()
+            } else {
+                format!("{:.3}", sampled.unique)
+            },
             errors.chain(scaffold).collect::<String>()
         ));
     }
@@ -193,18 +198,31 @@ pub(super) fn summarise(all: &[Sampled]) {
             accuracy.similarity(),
             accuracy.same_scaffold()
         ));
-        let same = all.iter().map(|sampled| sampled.same_scaffold);
-        let same = same.fold(SameScaffold::default(), SameScaffold::plus);
-        let share = |count: usize, of: usize| four_decimals(count as f64 / of as f64);
-        let novelty = same.new.map(|new| format!(", novelty {}", share(new, same.distinct)));
         say_aside(format_args!(
-            "equal        {:>8.4} of the valid molecules match the scaffold exactly; with 0.8 or more: validity {}, uniqueness {}{}",
+            "equal        {:>8.4} of the valid molecules match the scaffold exactly; with 0.8 or more: {}",
             accuracy.equal_scaffold(),
-            share(same.all, samples),
-            share(same.distinct, same.all),
-            novelty.unwrap_or_default()
+            shares_of_same_scaffold(all)
         ));
     }
+}
+
+/// Describes the molecules with the requested scaffold. Those that were asked for no scaffold do not
+/// count.
+fn shares_of_same_scaffold(all: &[Sampled]) -> String {
+    let asked = all.iter().filter(|sampled| sampled.asked.scaffold.is_some());
+    let (mut drawn, mut same) = (0, SameScaffold::default());
+    for sampled in asked {
+        drawn += sampled.texts.len();
+        same = same.plus(sampled.same_scaffold);
+    }
+    let share = |count: usize, of: usize| four_decimals(count as f64 / of as f64);
+    let novelty = same.new.map(|new| format!(", novelty {}", share(new, same.distinct)));
+    format!(
+        "validity {}, uniqueness {}{}",
+        share(same.all, drawn),
+        share(same.distinct, same.all),
+        novelty.unwrap_or_default()
+    )
 }
 
 /// Writes one SMILES per line, as sampled or only the distinct valid ones, with its condition as the
@@ -253,4 +271,21 @@ pub(super) fn write_csv(output: &mut dyn Write, all: &[Sampled]) -> io::Result<(
         }
     }
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_without_a_requested_scaffold_do_not_count() {
+        let sampled = |scaffold: Option<&str>, texts: &[&str]| {
+            let asked = Asked { properties: Vec::new(), scaffold: scaffold.map(str::to_owned) };
+            Sampled::new(asked, texts.iter().map(|&text| text.to_owned()).collect(), None, false)
+        };
+        let phenyl = ["Cc1ccccc1", "c1ccccc1C", "CCc1ccccc1", "C1CCCCC1", "C("];
+        let all = [sampled(Some("c1ccccc1"), &phenyl), sampled(None, &["Cc1ccccc1"; 95])];
+        // Three of five, of which two are the same molecule.
+        assert_eq!(shares_of_same_scaffold(&all), "validity 0.6000, uniqueness 0.6667");
+    }
 }

@@ -147,6 +147,12 @@ fn the_norm_is_of_all_gradients_together_and_the_direction_stays() {
 }
 
 #[test]
+fn the_norm_is_limited_to_one_by_default() {
+    let config: OptimizerConfig = toml::from_str("learning_rate = 1e-3").unwrap();
+    assert_eq!(config.max_grad_norm, 1.0);
+}
+
+#[test]
 fn a_non_finite_norm_changes_no_weights_or_moments() {
     let model = model(12, 2.0);
     let before = gradients(&model, 1.0).values;

@@ -1,5 +1,6 @@
 //! Tests supervised pre-training on a few molecules.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use grpo_data::{Augmentation, Examples};
@@ -112,6 +113,20 @@ fn the_rate_warms_up_over_tokens_and_falls_to_its_floor() {
     assert_eq!(peak, rates.len() / 6 - 1, "the end of the first epoch");
     assert!(rates[peak..].is_sorted_by(|a, b| a >= b));
     assert!((rates[rates.len() - 1] - 1e-3).abs() < 1e-12);
+
+    let tokens: Vec<f64> = recorder.steps.iter().map(|step| step.num_tokens as f64).collect();
+    let of_epoch = tokens[peak];
+    assert_eq!(tokens[rates.len() - 1], 6.0 * of_epoch);
+    let per_step: BTreeSet<u64> = tokens.windows(2).map(|two| (two[1] - two[0]) as u64).collect();
+    assert!(per_step.len() > 1, "tokens and steps would be the same unit");
+    for (rate, tokens) in rates.iter().zip(&tokens) {
+        let progress = (tokens - of_epoch) / (5.0 * of_epoch);
+        let multiplier = match *tokens < of_epoch {
+            true => tokens / of_epoch,
+            false => (0.5 * (1.0 + (std::f64::consts::PI * progress).cos())).max(0.1),
+        };
+        assert!((rate - 1e-2 * multiplier).abs() < 1e-15, "{rate} after {tokens} tokens");
+    }
 }
 
 #[test]

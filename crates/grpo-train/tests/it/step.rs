@@ -32,6 +32,15 @@ fn the_first_update_begins_at_the_reference() {
     assert!(report.learned.grad_norm() > 1e-3, "{}", report.learned.grad_norm());
 }
 
+#[test]
+fn a_step_without_completions_is_an_error() {
+    let mut grpo = grpo(config(), chains());
+    let refused = |result: Result<_, TrainError>| matches!(result, Err(TrainError::Empty));
+    assert!(refused(grpo.step(&[], 0).map(|_| ())));
+    assert!(refused(grpo.learner_mut().learn(&mut [], 1e-2).map(|_| ())));
+    assert_eq!(grpo.learner().version(), 0);
+}
+
 /// Acceptance test 4: recorded log-probabilities agree with the trainer, even with a temperature or
 /// a truncated distribution.
 #[test]

@@ -112,7 +112,7 @@ lints.workspace = true
 crates/a/Cargo.toml:3: `version` is set in the package: use `version.workspace = true`
 crates/a/Cargo.toml:1: lints are not inherited: add `workspace = true` under `[lints]`",
         );
-        let own = INHERITED.replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
+        let own = inherited("").replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
         let root = "[patch.crates-io]\na = { path = \"crates/a\" }";
         check_rule(rule, &tree([("Cargo.toml", root), ("crates/a/Cargo.toml", &own)]), "");
         let found = [(10, "serde"), (13, "libc")].map(|(line, name)| {

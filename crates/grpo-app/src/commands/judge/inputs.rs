@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::{regular_file, short_text};
-use grpo_eval::judge::{JudgedPair, Pair, check_same_pairs};
+use grpo_eval::judge::{JudgedPair, Pair, ScoredText, check_same_pairs};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::eval::{Columns, Generations};
@@ -84,16 +85,40 @@ pub(super) fn pairs(
     Ok(found)
 }
 
-/// Reads what another judge said about the same pairs.
-pub(super) fn other_judge(path: &Path, pairs: &[Pair]) -> anyhow::Result<Vec<JudgedPair>> {
+/// Reads a list of a file that `grpo judge -o` wrote.
+fn results<T: DeserializeOwned>(path: &Path, key: &str, what: &str) -> anyhow::Result<Vec<T>> {
     let bytes =
         regular_file::read_data(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let judged = serde_json::from_slice(&bytes)
+    let found = serde_json::from_slice(&bytes)
         .ok()
-        .and_then(|mut all: Value| serde_json::from_value(all.get_mut("pairs")?.take()).ok());
-    let judged: Vec<JudgedPair> = judged.with_context(|| {
-        format!("{} has no judged pairs; use a file that `grpo judge -o` wrote", path.display())
-    })?;
+        .and_then(|mut all: Value| serde_json::from_value(all.get_mut(key)?.take()).ok());
+    found.with_context(|| {
+        format!("{} has no {what}; use a file that `grpo judge -o` wrote", path.display())
+    })
+}
+
+/// Reads what another judge said about the same answers.
+pub(super) fn other_ratings(
+    path: &Path,
+    answers: &Generations,
+    per_prompt: usize,
+) -> anyhow::Result<Vec<ScoredText>> {
+    let rated: Vec<ScoredText> = results(path, "texts", "rated texts")?;
+    let own = answers.prompts.iter().flat_map(|of| {
+        of.texts().take(per_prompt).map(|text| (of.prompt.as_str(), text)).collect::<Vec<_>>()
+    });
+    let is_same = own.eq(rated.iter().map(|of| (of.prompt.as_str(), of.text.as_str())));
+    anyhow::ensure!(
+        is_same,
+        "--agreement-with {}: it has other answers; both judges must rate the same ones in the same order",
+        path.display()
+    );
+    Ok(rated)
+}
+
+/// Reads what another judge said about the same pairs.
+pub(super) fn other_judge(path: &Path, pairs: &[Pair]) -> anyhow::Result<Vec<JudgedPair>> {
+    let judged: Vec<JudgedPair> = results(path, "pairs", "judged pairs")?;
     check_same_pairs(pairs, &judged)
         .with_context(|| format!("--agreement-with {}", path.display()))?;
     Ok(judged)
