@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
 mod bench;
+mod book;
 mod build;
 mod ci;
 mod mpi;
@@ -39,6 +40,8 @@ enum Command {
     Tidy,
     Bench(bench::Bench),
     MakeReplies(replies::MakeReplies),
+    #[command(hide = true)]
+    BookLinks(book::BookLinks),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::tidy(&root),
         Command::Bench(bench) => bench::bench(&root, &bench),
         Command::MakeReplies(make) => replies::make_replies(&root, &make),
+        Command::BookLinks(links) => book::book_links(&root, &links),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -102,3 +102,34 @@ fn small_rings_come_first() {
     let rings = chematic_perception::rdkit_symmetrized_sssr(13, &bonds).unwrap();
     assert_eq!(rings.iter().map(Vec::len).collect::<Vec<_>>(), [5, 10]);
 }
+
+/// A ladder of squares in which each step can be passed on two sides has too many relevant cycles.
+#[test]
+fn more_than_the_largest_number_of_rings_is_none() {
+    // A ring of n four-membered cycles, joined at opposite corners: 2^n large cycles of equal size.
+    let ring = |n: usize| -> (usize, Bonds) {
+        let corner = |i: usize| 3 * (i % n);
+        let bonds = (0..n).flat_map(|i| {
+            let (upper, lower) = (3 * i + 1, 3 * i + 2);
+            [(corner(i), upper), (upper, corner(i + 1)), (corner(i), lower), (lower, corner(i + 1))]
+        });
+        (3 * n, bonds.map(|(a, b)| (a, b, true)).collect())
+    };
+    let (atoms, bonds) = ring(4);
+    let rings = chematic_perception::rdkit_symmetrized_sssr(atoms, &bonds).unwrap();
+    assert_eq!(rings.len(), 4 + 16);
+    let (atoms, bonds) = ring(12);
+    const { assert!(4096 > chematic_perception::MAX_RINGS) };
+    assert_eq!(chematic_perception::rdkit_symmetrized_sssr(atoms, &bonds), None);
+}
+
+/// Bonds to metals that RDKit makes dative are not part of rings.
+#[test]
+fn dative_bonds_close_no_ring() {
+    let rings = |smiles: &str| {
+        let molecule = chematic_smiles::parse_template(smiles).unwrap();
+        chematic_perception::rdkit_sssr_ring_order(&molecule).unwrap().len()
+    };
+    assert_eq!(rings("C1CN->[Pt]<-N1"), 0);
+    assert_eq!(rings("C1CCNCN1"), 1);
+}

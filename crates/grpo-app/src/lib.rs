@@ -60,7 +60,8 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
     }
-    if let Err(fault) = grpo_process::check_stacks() {
+    let checked = grpo_process::check_stacks().and_then(|()| grpo_process::check_open_files());
+    if let Err(fault) = checked {
         output::say_error(&anyhow::anyhow!(fault));
         return ExitCode::FAILURE;
     }
@@ -128,11 +129,29 @@ fn execute(command: AskedCommand, tasks: &Tasks) -> anyhow::Result<()> {
     if !matches!(command, AskedCommand::Own(Command::Train(_), _)) {
         ranks::refuse_several()?;
     }
-    match command {
-        AskedCommand::Own(command, options) => run_own(command, &options, tasks)?,
-        AskedCommand::OfTask(command, options) => command.run(tasks, &options)?,
+    grpo_data::regular_file::forget_opened();
+    let ended = match command {
+        AskedCommand::Own(command, options) => run_own(command, &options, tasks),
+        AskedCommand::OfTask(command, options) => command.run(tasks, &options),
+    };
+    if ended.is_err() {
+        // It may follow from the removal of incomplete files.
+        output::stop_if_ending();
     }
-    output::check_written()
+    let ended = ended.and_then(|()| output::check_written());
+    match grpo_data::take_system_fault() {
+        // What the command reports instead follows from it.
+        Some(fault) if !is_stopped(&ended) => Err(anyhow::anyhow!(fault)),
+        _ => ended,
+    }
+}
+
+/// Returns whether a command was stopped by the user or by the reader of its output.
+fn is_stopped(ended: &anyhow::Result<()>) -> bool {
+    let is_it = |error: &anyhow::Error| {
+        output::is_closed_pipe(error) || error.is::<interrupt::Interrupted>()
+    };
+    ended.as_ref().err().is_some_and(is_it)
 }
 
 fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {

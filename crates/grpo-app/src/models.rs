@@ -16,7 +16,7 @@ use grpo_run::{
 };
 
 use crate::example_hint::example_hint;
-use crate::output::say_aside;
+use crate::output::{remove_at_exit, say_aside};
 use crate::recorded_folders::refuse_inside;
 use crate::wrong_folder::refuse_wrong_folder;
 
@@ -91,10 +91,14 @@ pub fn load(
     if let Some(note) = untied_note(model, &loaded.spec) {
         say_aside(format_args!("note: {note}"));
     }
-    warnings(model, &loaded.policy)
-        .into_iter()
-        .for_each(|warning| say_aside(format_args!("warning: {warning}")));
+    warn_about(model, loaded.policy.parts().0);
     Ok(loaded)
+}
+
+/// Warns about suspicious weights of the model in `folder`, and if it belongs to an unfinished run.
+pub fn warn_about(folder: &Path, model: &Transformer) {
+    let warnings = suspicious_weights(folder, model).into_iter().chain(unfinished_run(folder));
+    warnings.for_each(|warning| say_aside(format_args!("warning: {warning}")));
 }
 
 /// Returns a note if the model has an output layer of its own although its `config.json` ties it to
@@ -112,9 +116,9 @@ pub(crate) fn untied_note(folder: &Path, spec: &ModelSpec) -> Option<String> {
 /// Larger weights suggest a damaged file. The weights of trained models stay below 100.
 const LARGEST_WEIGHT: f32 = 1e4;
 
-/// Returns warnings about suspicious weights and unfinished runs.
-fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
-    let largest = largest_weight(policy.parts().0);
+/// Returns a warning if the weights are not those of a trained model.
+fn suspicious_weights(folder: &Path, model: &Transformer) -> Option<String> {
+    let largest = largest_weight(model);
     let weights = match largest {
         0.0 => Some("are all 0, so every next token is equally likely".to_owned()),
         _ if largest > LARGEST_WEIGHT => {
@@ -122,10 +126,9 @@ fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
         }
         _ => None,
     };
-    let weights = weights.map(|weights| {
+    weights.map(|weights| {
         format!("the weights of {} {weights}; is the file damaged?", folder.display())
-    });
-    weights.into_iter().chain(unfinished_run(folder)).collect()
+    })
 }
 
 /// Returns a warning if the model belongs to an unfinished run. In that case, the folder contains
@@ -324,6 +327,7 @@ pub(crate) fn write_model(
 ) -> anyhow::Result<()> {
     refuse_inside(target, "-o")?;
     write_folder_atomically(target, existing, |folder| {
+        remove_at_exit(folder.to_owned());
         spec.write(folder, model, stored_as)?;
         anyhow::Ok(write_manifest(folder)?)
     })

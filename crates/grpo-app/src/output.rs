@@ -1,34 +1,32 @@
 //! Messages, progress bars and output files.
 
 mod device;
+mod file_in_place;
 mod incomplete;
 mod lost;
 mod paths;
 mod sentence;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use comfy_table::{CellAlignment, Row, Table, presets};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use grpo_data::{short_text, without_passwords};
 use grpo_run::{RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
+pub use self::file_in_place::FileInPlace;
+pub(crate) use self::incomplete::remove_incomplete;
+pub use self::incomplete::{begin as remove_at_exit, stop_if_ending};
 pub use self::lost::note_closed;
 pub(crate) use self::lost::{check_written, note_lost};
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
 pub use self::sentence::{command_line, sentence};
 use crate::device::device;
-use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
 use crate::wrong_folder::refuse_wrong_folder;
 
@@ -172,7 +170,7 @@ pub fn labelled(name: &str, text: &str) -> String {
 const SHOWN_CHARACTERS: usize = 240;
 
 /// Joins the lines of `text` and truncates the result at the start if it is long.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
     let cut = line.chars().count().saturating_sub(SHOWN_CHARACTERS);
@@ -266,164 +264,9 @@ impl Progress {
     }
 }
 
-/// An output file that appears under its final name only when it is complete. Compressed if the
-/// name ends in `.gz`.
-pub struct FileInPlace {
-    path: PathBuf,
-    /// `None` for devices and pipes such as `/dev/null`, which cannot be replaced.
-    temporary: Option<PathBuf>,
-    sink: Option<Sink>,
-}
-
-enum Sink {
-    Plain(BufWriter<File>),
-    Gzip(Box<GzEncoder<BufWriter<File>>>),
-}
-
-impl FileInPlace {
-    /// Creates an output file. Returns an error if it would overwrite one of `inputs`, or an
-    /// existing file without `force`.
-    pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
-        Self::create_for("another file for -o", path, inputs, force)
-    }
-
-    /// Like [`Self::create_beside`], for a file given by a different option. `other` is the
-    /// suggestion in the error message, e.g. `--rejected another file`.
-    pub fn create_for(
-        other: &str,
-        path: &Path,
-        inputs: &[&Path],
-        force: bool,
-    ) -> anyhow::Result<Self> {
-        refuse_input(other, path, inputs)?;
-        refuse_existing(path, force)?;
-        Self::create(path)
-    }
-
-    /// Writes a whole text. See [`Self::create_beside`].
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be created or written.
-    pub fn write_text(
-        path: &Path,
-        inputs: &[&Path],
-        force: bool,
-        text: &str,
-    ) -> anyhow::Result<()> {
-        let mut file = Self::create_beside(path, inputs, force)?;
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        file.finish()
-    }
-
-    /// Creates a file that replaces any existing one once it has been fully written.
-    pub fn create(path: &Path) -> anyhow::Result<Self> {
-        let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?;
-        anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
-        refuse_recorded(path)?;
-        if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
-            anyhow::ensure!(
-                folder.exists(),
-                "cannot write {}: the folder {} does not exist; create it first",
-                path.display(),
-                folder.display()
-            );
-        }
-        let is_device = is_device(path);
-        let (temporary, file) = match is_device {
-            true => self::device::open_device(path).map(|file| (None, file)),
-            false => incomplete::temporary(path, &name.to_string_lossy())
-                .map(|(temporary, file)| (Some(temporary), file)),
-        }
-        .with_context(|| format!("cannot write {}", path.display()))?;
-        let file = BufWriter::new(file);
-        let sink = if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
-            Sink::Gzip(Box::new(GzEncoder::new(file, Compression::best())))
-        } else {
-            Sink::Plain(file)
-        };
-        Ok(Self { path: path.to_owned(), temporary, sink: Some(sink) })
-    }
-
-    /// Returns the final path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Completes the file and renames it to its final name.
-    pub fn finish(mut self) -> anyhow::Result<()> {
-        let sink = self.sink.take().expect("a file is finished once");
-        let finished = (|| {
-            let file = match sink {
-                Sink::Plain(file) => file,
-                Sink::Gzip(file) => file.finish()?,
-            };
-            let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-            let Some(temporary) = &self.temporary else { return Ok(()) };
-            file.sync_all()?;
-            std::fs::rename(temporary, &self.path)
-        })();
-        finished.with_context(|| format!("cannot write {}", self.path.display()))
-    }
-}
-
-impl Drop for FileInPlace {
-    fn drop(&mut self) {
-        // Already renamed after `finish`. Otherwise the file is incomplete and useless.
-        self.temporary.iter().for_each(|temporary| incomplete::end(temporary));
-    }
-}
-
-impl Write for FileInPlace {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.sink.as_mut().expect("a finished file is not written") {
-            Sink::Plain(file) => file.write(bytes),
-            Sink::Gzip(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self.sink.as_mut().expect("a finished file is not written") {
-            Sink::Plain(file) => file.flush(),
-            Sink::Gzip(file) => file.flush(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Writers for the same path use different temporary files.
-    #[test]
-    fn two_files_of_one_path_are_two_until_they_are_finished() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.jsonl");
-        let mut files = [(); 2].map(|()| FileInPlace::create(&path).unwrap());
-        for (file, text) in files.iter_mut().zip(["the first\n", "2\n"]) {
-            file.write_all(text.as_bytes()).unwrap();
-        }
-        for (file, text) in files.into_iter().zip(["the first\n", "2\n"]) {
-            file.finish().unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-        }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn devices_are_written_to_and_files_replaced_wherever_they_are() {
-        for device in ["/dev/null", "/dev/stdout", "/dev/fd/1"] {
-            assert!(is_device(Path::new(device)), "{device}");
-        }
-        // In-memory file system on Linux.
-        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
-        let path = folder.path().join("a.jsonl");
-        std::fs::write(&path, "the old one\n").unwrap();
-        let mut file = FileInPlace::create(&path).unwrap();
-        file.write_all(b"half").unwrap();
-        drop(file);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "the old one\n");
-    }
 
     #[test]
     fn a_long_text_is_cut_at_its_beginning() {

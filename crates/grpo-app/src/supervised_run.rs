@@ -1,6 +1,7 @@
 //! Supervised training runs: starting, resuming and writing files.
 
 mod model_files;
+mod model_sizes;
 mod observer;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::model_files::ModelFiles;
 use self::model_files::save_folder;
+pub use self::model_sizes::ModelSizes;
 use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::checkpoint::{self, CheckpointSection};

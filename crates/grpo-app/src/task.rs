@@ -14,7 +14,7 @@ use toml::Table;
 
 use crate::args::RunArguments;
 use crate::data::DataFormat;
-use crate::eval::{RowFormat, Suite, TEXT_ROWS, TEXT_SUITE};
+use crate::eval::{CompletionRow, RowFormat, Suite, TEXT_ROWS, TEXT_SUITE};
 use crate::models::Loaded;
 use crate::source::SourceKind;
 
@@ -70,9 +70,9 @@ pub trait Task: Sync {
         Vec::new()
     }
 
-    /// Returns how `grpo score` reads a file for a reward of the given type, if the file holds
-    /// completions of this task in a format of its own.
-    fn rows(&self, _file: &Path, _reward: &str) -> Option<RowFormat> {
+    /// Returns how `grpo score` reads a file, or completions on the command line, for a reward of the
+    /// given type, if they are completions of this task.
+    fn rows(&self, _file: Option<&Path>, _reward: &str) -> Option<RowFormat> {
         None
     }
 
@@ -326,8 +326,20 @@ impl Tasks {
     }
 
     /// Returns how the completions of a file are read for a reward of the given type.
-    pub(crate) fn row_format(&self, file: &Path, reward: &str) -> RowFormat {
+    pub(crate) fn row_format(&self, file: Option<&Path>, reward: &str) -> RowFormat {
         self.iter().find_map(|task| task.rows(file, reward)).unwrap_or(TEXT_ROWS)
+    }
+
+    /// Adds the fields that a task's prompts have in training, e.g. the tweet, which samples have as the
+    /// key of the prompt. The prompt itself is another text: the template's.
+    pub(crate) fn with_prompt_fields(&self, mut row: CompletionRow) -> CompletionRow {
+        let fields = &mut row.input.fields;
+        if let Some(key) = fields.get("prompt_key").cloned() {
+            for field in self.iter().filter_map(|task| task.prompt_field()) {
+                fields.entry(field).or_insert_with(|| key.clone());
+            }
+        }
+        row
     }
 
     /// Returns the codecs of all tasks.

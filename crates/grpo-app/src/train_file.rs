@@ -16,7 +16,7 @@ use grpo_train::{Actions, GrpoConfig, NextTokens, SamplingConfig};
 use grpo_vllm::VllmConfig;
 
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
-pub(crate) use self::reading::load_reward;
+pub(crate) use self::reading::LoadedReward;
 pub(crate) use self::start::Start;
 use crate::config::Origin;
 use crate::prompts::PromptSection;

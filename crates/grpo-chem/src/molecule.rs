@@ -285,7 +285,7 @@ pub(crate) fn from_parser(error: SmilesError) -> InvalidSmiles {
 pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
     let detail = match error {
         RdkitSmilesError::Unsupported(detail) => {
-            // The toolkit's reason is that RDKit has another algorithm for this case.
+            // The toolkit only fails to find rings above `MAX_RINGS`.
             return match detail.starts_with("ring perception") {
                 true => too_many_rings(),
                 false => InvalidSmiles::Unsupported { detail },

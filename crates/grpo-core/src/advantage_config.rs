@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ConfigError, at_least_zero};
+use crate::error::{ConfigError, above_zero, at_least_zero};
 
 /// How advantages are computed from rewards.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,13 +100,13 @@ impl AdvantageConfig {
     /// Validates the settings and returns them.
     ///
     /// # Errors
-    /// Returns an error if `epsilon` is negative or not finite, if `clip` is not positive, if `quantile` is
+    /// Returns an error if `epsilon` is negative or not finite, if `clip` is not positive and finite, if `quantile` is
     /// out of range, if a batch baseline is combined with group scaling, if a batch or quantile baseline is
     /// combined with [`Aggregation::NormalizeThenSum`], or if rewards without a baseline are scaled.
     pub fn checked(self) -> Result<Self, ConfigError> {
         at_least_zero("epsilon", self.epsilon)?;
-        if let Some(clip) = self.clip.filter(|clip| clip.is_nan() || *clip <= 0.0) {
-            return Err(ConfigError::out_of_range("clip", clip, "above 0"));
+        if let Some(clip) = self.clip {
+            above_zero("clip", clip)?;
         }
         if !(self.quantile > 0.0 && self.quantile <= 1.0) {
             return Err(ConfigError::out_of_range(

@@ -21,6 +21,15 @@ pub(crate) const RENDERING: usize = 16 << 20;
 /// because a single instruction can search a long text.
 const TIME: Duration = Duration::from_secs(20);
 
+/// The error of a thread that cannot be started. The template has no part in it.
+fn no_thread(path: &Path) -> DataError {
+    DataError::Invalid(format!(
+        "cannot start a thread for the chat template in `{}`: memory or the number of processes is limited; raise the limit (ulimit -v or -u) so that {} MiB of address space are free",
+        path.display(),
+        (2 * STACK) >> 20
+    ))
+}
+
 /// Runs `work` on a thread with a large stack and with limited memory and time. The process exits
 /// if a limit is exceeded. See [`grpo_process::limited`].
 ///
@@ -39,7 +48,8 @@ pub(crate) fn bounded<R: Send>(
     std::thread::scope(|scope| {
         let silent = || caught(limited);
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, silent);
-        let thread = thread.map_err(|error| failed(&format!("cannot start a thread ({error})")))?;
-        thread.join().ok().and_then(Result::ok).ok_or_else(|| failed("its engine panicked"))
+        let thread = thread.map_err(|_| no_thread(path))?;
+        let ended = thread.join().ok().and_then(Result::ok);
+        ended.ok_or_else(|| failed("its engine panicked"))?.map_err(|_| no_thread(path))
     })
 }

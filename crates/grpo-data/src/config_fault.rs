@@ -94,6 +94,12 @@ pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, Conf
     })
 }
 
+/// Formats a number of things, such as `1 field` or `2 fields`.
+pub fn counted(number: impl TryInto<u64>, thing: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Escapes control characters and truncates text to 100 characters.
 pub fn short_text(text: &str) -> String {
     const MOST: usize = 100;
@@ -102,13 +108,36 @@ pub fn short_text(text: &str) -> String {
     format!("{}{dots}", cut.escape_debug())
 }
 
-/// Formats a number, using scientific notation for very large and very small ones.
-pub fn short_number<T: Copy + Into<f64> + fmt::Display + fmt::LowerExp>(value: T) -> String {
-    let size = value.into().abs();
-    match size.is_finite() && (size >= 1e15 || size > 0.0 && size < 1e-9) {
-        true => format!("{value:e}"),
-        false => value.to_string(),
+/// Formats a number as a user would write it, using scientific notation for very large and very small
+/// ones. A setting that is stored with 32 bits, such as 0.1, has no digits of its rounding, and neither
+/// has a sum such as 0.1 + 0.2.
+pub fn short_number(value: impl Into<f64>) -> String {
+    let value = value.into();
+    // A count such as 9223372036854775807, which is not exact here.
+    let is_count = value.fract() == 0.0 && (1e15..=i64::MAX as f64).contains(&value.abs());
+    if is_count && format!("{value:e}").len() > 12 {
+        return (value as i64).to_string();
     }
+    let single = value as f32;
+    if value.is_finite() && f64::from(single) == value {
+        return match is_extreme(value) {
+            true => format!("{single:e}"),
+            false => single.to_string(),
+        };
+    }
+    // Numbers that are not rounded have at most 15 digits.
+    let rounded = format!("{value:.14e}").parse().unwrap_or(value);
+    let is_sum = format!("{rounded:e}").len() + 2 <= format!("{value:e}").len();
+    let shown = if is_sum { rounded } else { value };
+    match is_extreme(shown) {
+        true => format!("{shown:e}"),
+        false => shown.to_string(),
+    }
+}
+
+fn is_extreme(value: f64) -> bool {
+    let size = value.abs();
+    size.is_finite() && (size >= 1e15 || size > 0.0 && size < 1e-9)
 }
 
 #[cfg(test)]
@@ -127,6 +156,23 @@ mod tests {
             assert_eq!(short_number(value), expected);
         }
         assert_eq!([short_number(1e30_f32), short_number(0.1_f32)], ["1e30", "0.1"]);
+    }
+
+    #[test]
+    fn numbers_are_those_that_the_user_wrote() {
+        for (value, expected) in [
+            (f64::from(1e-6_f32), "0.000001"),
+            (f64::from(0.3_f32), "0.3"),
+            (f64::from(16_777_217_u32), "16777217"),
+            (1.0 + 0.1 + 0.2, "1.3"),
+            (0.1 + 0.2, "0.3"),
+            (1.0 / 3.0, "0.3333333333333333"),
+            (1e300, "1e300"),
+            (i64::MAX as f64, "9223372036854775807"),
+            (1e18, "1e18"),
+        ] {
+            assert_eq!(short_number(value), expected);
+        }
     }
 
     use super::*;

@@ -1,7 +1,9 @@
 //! Errors caused by user data.
 
+use crate::system_fault::system_words;
 use serde_json::Value;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// An error in the user's data. The message explains what is wrong, where, and how to fix it.
@@ -21,12 +23,12 @@ pub enum DataError {
         path: PathBuf,
     },
     /// The file cannot be opened or read.
-    #[error("cannot read `{path}`: {source}; check that it is a readable file")]
+    #[error("cannot read `{path}`: {}", with_remedy(source, "check that it is a readable file"))]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
         /// The underlying I/O error.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The prompt is empty.
     #[error("a prompt has no tokens; expected at least one")]
@@ -76,7 +78,19 @@ impl DataError {
     }
 }
 
-/// A list of names, displayed as `a`, `b`, `c`.
+/// Joins an error of the operating system with a remedy: `usual`, unless the error needs another one.
+pub fn with_remedy(error: &io::Error, usual: &str) -> String {
+    match system_words(error) {
+        Some((what, remedy)) => format!("{what}; {remedy}"),
+        None => format!("{error}; {usual}"),
+    }
+}
+
+/// Number of bytes of names after which a list is cut.
+const MOST_SHOWN: usize = 1000;
+
+/// A list of names, displayed as `a`, `b`, `c`. Long names and long lists, which come from files, are
+/// shortened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
 
@@ -85,8 +99,13 @@ impl fmt::Display for Names {
         if self.0.is_empty() {
             return f.write_str("(none)");
         }
+        let mut shown = 0;
         for (i, name) in self.0.iter().enumerate() {
-            write!(f, "{}`{name}`", if i == 0 { "" } else { ", " })?;
+            if shown > MOST_SHOWN {
+                return write!(f, " … and {} more", self.0.len() - i);
+            }
+            shown += name.len();
+            write!(f, "{}`{}`", if i == 0 { "" } else { ", " }, Shortened(name))?;
         }
         Ok(())
     }
@@ -113,5 +132,20 @@ impl fmt::Display for Shortened<'_> {
             Some((end, _)) => write!(f, "{}…", &self.0[..end]),
             None => f.write_str(self.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_files_are_shortened() {
+        let of = |names: &[String]| Names(names.to_vec()).to_string();
+        assert_eq!(of(&["a".to_owned(), "b".to_owned()]), "`a`, `b`");
+        let long = of(&["x".repeat(300_000), "b".to_owned()]);
+        assert_eq!(long, format!("`{}…` … and 1 more", "x".repeat(100)));
+        let many = of(&vec!["column".to_owned(); 100_000]);
+        assert!(many.ends_with("`column` … and 99833 more"), "{many}");
     }
 }

@@ -18,6 +18,15 @@ pub fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| json_reason(&error))
 }
 
+/// Like [`parse_json`], for a file that belongs to a model or an adapter. Errors have a remedy.
+///
+/// # Errors
+/// See [`parse_json`].
+pub fn parse_model_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    parse_json(text.strip_prefix('\u{feff}').unwrap_or(text))
+        .map_err(|reason| format!("{reason}; copy the file from the original again"))
+}
+
 /// Formats a JSON parser error without the names of Rust types.
 pub fn json_reason(error: &serde_json::Error) -> String {
     match (error.is_eof(), error.line(), error.column()) {
@@ -148,6 +157,10 @@ mod tests {
     fn reasons_name_what_is_wrong_in_plain_words() {
         for (text, reason) in [
             ("", "it is empty"),
+            (
+                "None",
+                "a value is missing or misspelled (text has double quotes) at line 1 column 1",
+            ),
             ("{\"a\": 1", "unexpected end of input at line 1 column 7"),
             ("{\"a\": -1}", "found -1; expected a whole number, 0 or more at line 1 column 8"),
             ("{\"a\": 1, \"b\": 2, \"a\": 3}", "duplicate key `a` at line 1 column 24"),

@@ -3,6 +3,7 @@
 use crate::DataError;
 use crate::expansion::Decompressed;
 use crate::regular_file;
+use crate::system_fault::note_system_fault;
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -63,6 +64,7 @@ impl FileOrigin {
                 "`{path}` cannot be read after line {line}: {source}"
             ));
         }
+        note_system_fault(&self.path, &source);
         // Decompressors use these kinds for damaged data. Disk errors have different kinds.
         let damaged = matches!(
             source.kind(),

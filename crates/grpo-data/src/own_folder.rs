@@ -17,6 +17,7 @@ mod system;
 
 pub use foreign::{FileKind, ForeignFile};
 
+use crate::system_fault::noted;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
@@ -61,7 +62,7 @@ impl OwnFolder {
     /// # Errors
     /// Returns an error if the folder does not exist or cannot be opened, or is not a folder.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let handle = Arc::new(system::Handle::at(path)?);
+        let handle = Arc::new(noted(path, system::Handle::at(path))?);
         Ok(Self { path: path.to_owned(), handle })
     }
 
@@ -136,7 +137,7 @@ impl OwnFolder {
         let name = name.as_ref();
         let parent = self.parent(name)?;
         self.expect(&parent, name, FileKind::File, false)?;
-        self.regular(parent.open(last(name)), name)
+        self.regular(noted(&self.path_of(name), parent.open(last(name))), name)
     }
 
     /// Opens a regular file to append to it, and creates it if it does not exist.
@@ -262,7 +263,7 @@ impl OwnFolder {
     pub fn entries(&self, name: impl AsRef<Path>) -> io::Result<Vec<(String, FileKind)>> {
         let names = match self.folder(name.as_ref()) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            folder => folder?.names()?,
+            folder => noted(&self.path_of(name.as_ref()), folder?.names())?,
         };
         let text =
             |(name, kind): (std::ffi::OsString, FileKind)| Some((name.into_string().ok()?, kind));
@@ -316,7 +317,7 @@ impl OwnFolder {
     }
 
     fn folder(&self, name: &Path) -> io::Result<system::Handle> {
-        let mut handle = self.handle.again()?;
+        let mut handle = noted(&self.path, self.handle.again())?;
         let mut path = PathBuf::new();
         for component in name.components() {
             let Component::Normal(part) = component else {
@@ -326,7 +327,10 @@ impl OwnFolder {
             path.push(part);
             // Checked first for a better error message.
             match handle.kind(Path::new(part))? {
-                None | Some(FileKind::Folder) => handle = handle.folder(Path::new(part))?,
+                None | Some(FileKind::Folder) => {
+                    let folder = handle.folder(Path::new(part));
+                    handle = noted(&self.path_of(&path), folder)?;
+                }
                 Some(found) => {
                     return Err(ForeignFile::error(self.path_of(path), found, FileKind::Folder));
                 }

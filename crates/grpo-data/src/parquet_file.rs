@@ -9,7 +9,9 @@ use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::{Map, Value};
+use std::fmt;
 use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
 
 /// Minimum size of a value in memory, in bytes.
 const VALUE: u64 = 8;
@@ -20,6 +22,36 @@ const ROW: u64 = 64;
 /// size of 2 GiB.
 const PAGE: usize = 1 << 30;
 const REMEDY: &str = "write the file with smaller pages";
+
+/// Why a Parquet file cannot be read.
+#[derive(Debug)]
+pub enum ParquetFault {
+    /// Its content is damaged or not supported.
+    Content(String),
+    /// The operating system cannot read it, which says nothing about its content.
+    System(io::Error),
+}
+
+impl From<String> for ParquetFault {
+    fn from(reason: String) -> Self {
+        Self::Content(reason)
+    }
+}
+
+impl From<io::Error> for ParquetFault {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl fmt::Display for ParquetFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content(reason) => f.write_str(reason),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
 
 /// Reads a Parquet file row by row.
 ///
@@ -41,10 +73,11 @@ impl ParquetFile {
     ///
     /// # Errors
     /// Returns an error if the file is not a Parquet file, if its page headers claim more values
-    /// than are plausible for its size, or if a column has a type that is not supported.
-    pub fn new(file: File) -> Result<Self, String> {
-        let stored = file.metadata().map_err(|error| error.to_string())?.len();
-        let own = file.try_clone().map_err(|error| error.to_string())?;
+    /// than are plausible for its size, if a column has a type that is not supported, or if the
+    /// file cannot be read.
+    pub fn new(file: File) -> Result<Self, ParquetFault> {
+        let stored = file.metadata()?.len();
+        let own = file.try_clone()?;
         let opened = caught(|| {
             crate::parquet_footer::check_depth(&file)?;
             let reader = SerializedFileReader::new(file).map_err(|error| reason(&error))?;
@@ -55,7 +88,7 @@ impl ParquetFile {
             let columns = columns_of(schema.get_fields())?;
             Ok((RowIter::from_file_into(Box::new(reader)), columns))
         });
-        let (rows, columns) = opened.flatten()?;
+        let (rows, columns) = opened.flatten().map_err(|reason| fault(&own, reason))?;
         Ok(Self { file: own, rows: Some(rows), columns, stored, expanded: 0, read: 0 })
     }
 
@@ -77,13 +110,16 @@ impl ParquetFile {
         cells.map(|(column, (name, field))| Ok((name.clone(), column.json(field)?))).collect()
     }
 
-    fn read(&mut self) -> Result<Option<Row>, String> {
+    fn read(&mut self) -> Result<Option<Row>, ParquetFault> {
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let read = || caught(|| rows.next().transpose().map_err(|error| reason(&error)));
         let row = grpo_process::limited("a page of a Parquet file", REMEDY, PAGE, read).flatten();
-        let row = row.map_err(|reason| match self.damaged_column() {
-            Some(name) => format!("column `{name}`: {reason}"),
-            None => reason,
+        let row = row.map_err(|reason| match fault(&self.file, reason) {
+            ParquetFault::Content(reason) => ParquetFault::Content(match self.damaged_column() {
+                Some(name) => format!("column `{name}`: {reason}"),
+                None => reason,
+            }),
+            system => system,
         })?;
         if let Some(row) = &row {
             self.expanded += ROW + row.get_column_iter().map(|(_, field)| size(field)).sum::<u64>();
@@ -117,7 +153,7 @@ impl ParquetFile {
 }
 
 impl Iterator for ParquetFile {
-    type Item = Result<Row, String>;
+    type Item = Result<Row, ParquetFault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let row = self.read().transpose();
@@ -126,6 +162,18 @@ impl Iterator for ParquetFile {
         }
         row
     }
+}
+
+/// Returns why a file could not be read. The `parquet` crate loses errors of the operating system, so
+/// this reads the file again: if that fails, its content is not to blame.
+fn fault(file: &File, reason: String) -> ParquetFault {
+    let read = || -> io::Result<u64> {
+        // Needs as many file descriptors as the crate.
+        let (mut copy, _other) = (file.try_clone()?, file.try_clone()?);
+        copy.seek(SeekFrom::Start(0))?;
+        io::copy(&mut copy, &mut io::sink())
+    };
+    read().map_or_else(ParquetFault::System, |_| ParquetFault::Content(reason))
 }
 
 /// Returns the total number of values according to the page headers.
@@ -177,4 +225,21 @@ fn size(field: &Field) -> u64 {
         _ => 0,
     };
     VALUE + inner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_the_system_cannot_read_is_not_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        std::fs::write(&path, "not Parquet").unwrap();
+        // Reading a file that is open for writing only fails.
+        let file = File::options().write(true).open(&path).unwrap();
+        assert!(matches!(ParquetFile::new(file), Err(ParquetFault::System(_))));
+        let file = File::open(&path).unwrap();
+        assert!(matches!(ParquetFile::new(file), Err(ParquetFault::Content(_))));
+    }
 }

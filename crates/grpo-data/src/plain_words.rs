@@ -4,7 +4,7 @@ use crate::error::Shortened;
 
 /// Messages of `serde`, `toml` and `serde_json` whose words are not those of a user, by their
 /// beginnings.
-const SENTENCES: [(&str, &str); 8] = [
+const SENTENCES: [(&str, &str); 17] = [
     ("u64 value was too large", "a whole number is larger than 9223372036854775807"),
     ("i64 value was too small", "a whole number is smaller than -9223372036854775808"),
     ("recursion limit exceeded", "it is nested too deeply"),
@@ -16,6 +16,15 @@ const SENTENCES: [(&str, &str); 8] = [
         "a control character in a string",
     ),
     ("invalid unicode code point", "a character that does not exist"),
+    ("expected value", "a value is missing or misspelled (text has double quotes)"),
+    ("key must be a string", "a key has no double quotes"),
+    ("trailing characters", "there is more text after the end of the value"),
+    ("trailing comma", "there is a comma before a closing bracket"),
+    ("expected `:`", "there is no colon after a key"),
+    ("expected `,` or `]`", "there is no comma or closing bracket after an item of a list"),
+    ("expected `,` or `}`", "there is no comma or closing bracket after a value of an object"),
+    ("invalid escape", "a backslash is not followed by a character that it can escape"),
+    ("number out of range", "a number is too large"),
 ];
 
 /// Messages of number parsers.
@@ -51,6 +60,12 @@ pub fn plain_numbers(text: &str) -> String {
         rest = after;
     }
     shown + rest
+}
+
+/// Leaves out the code at the end of a message of the operating system, as in `Exec format error (os
+/// error 8)`.
+pub fn without_os_code(message: &str) -> &str {
+    message.split(" (os error ").next().unwrap_or_default()
 }
 
 /// Longest number that is printed with all its digits.
@@ -255,6 +270,22 @@ mod tests {
                 "unsupported value at line 2 column 1",
             ),
             ("data did not match any variant of untagged enum Several", "unsupported value"),
+            (
+                "expected value at line 1 column 1",
+                "a value is missing or misspelled (text has double quotes) at line 1 column 1",
+            ),
+            (
+                "key must be a string at line 2 column 3",
+                "a key has no double quotes at line 2 column 3",
+            ),
+            (
+                "trailing characters at line 1 column 4",
+                "there is more text after the end of the value at line 1 column 4",
+            ),
+            (
+                "expected `,` or `}` at line 1 column 9",
+                "there is no comma or closing bracket after a value of an object at line 1 column 9",
+            ),
             (
                 "expected ident at line 1 column 2",
                 "expected true, false or null at line 1 column 2",

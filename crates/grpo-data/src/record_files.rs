@@ -47,11 +47,12 @@ const NAMED: usize = 3;
 impl fmt::Display for RecordReport {
     /// For example, `120 records, 2 left out with more than 256 tokens (line 7: 300, line 9: 280)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} records", self.records)?;
+        write!(f, "{}", crate::counted(self.records, "record"))?;
         if self.too_long_count == 0 {
             return Ok(());
         }
-        write!(f, ", {} skipped with more than {} tokens", self.too_long_count, self.longest)?;
+        let longest = crate::counted(self.longest, "token");
+        write!(f, ", {} skipped with more than {longest}", self.too_long_count)?;
         let named = self.too_long.iter().map(|(line, tokens)| format!("line {line}: {tokens}"));
         let more = if self.too_long_count > NAMED as u64 { ", …" } else { "" };
         write!(f, " ({}{more})", named.collect::<Vec<_>>().join(", "))

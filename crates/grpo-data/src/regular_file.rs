@@ -3,9 +3,15 @@
 //!
 //! All file access in the programs goes through this module, which `cargo xtask tidy` enforces.
 
+use crate::system_fault::noted;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The files that this process has opened for reading.
+static OPENED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Maximum size of a settings file in bytes. Parsed JSON needs about 36 times as much memory.
 const LARGEST_SETTINGS: u64 = 64 << 20;
@@ -19,12 +25,26 @@ const LARGEST_DATA: u64 = 1 << 30;
 /// Returns an error if the file cannot be opened or is a directory, a named pipe, a device or a
 /// socket. The file type is checked first, because opening a named pipe can block.
 pub fn open(path: &Path) -> io::Result<File> {
-    let metadata = std::fs::metadata(path)?;
+    let metadata = noted(path, std::fs::metadata(path))?;
     if metadata.is_file() {
-        return File::open(path);
+        let file = noted(path, File::open(path))?;
+        OPENED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+        return Ok(file);
     }
     let found = if metadata.is_dir() { "a folder" } else { "a named pipe, device or socket" };
     Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, not a regular file")))
+}
+
+/// Returns the paths of the files that this process has opened with [`open`], for checks that no
+/// output replaces one of them. They include those that no argument names, such as the files that a
+/// configuration extends.
+pub fn opened() -> Vec<PathBuf> {
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+}
+
+/// Forgets which files were opened, before a process runs another command.
+pub fn forget_opened() {
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 /// Reads a settings file, e.g. `config.json`, a tokenizer or a manifest.
@@ -32,7 +52,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Returns an error if [`open`] fails, if the file cannot be read, or if it is larger than 64 MiB.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    read_from(open(path)?)
+    noted(path, read_from(open(path)?))
 }
 
 /// Reads an open settings file. See [`read`].
@@ -50,7 +70,7 @@ pub fn read_from(file: File) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns an error if [`open`] fails, if the file cannot be read, or if it is larger than 1 GiB.
 pub fn read_data(path: &Path) -> io::Result<Vec<u8>> {
-    read_data_from(open(path)?)
+    noted(path, read_data_from(open(path)?))
 }
 
 /// Reads an open data file. See [`read_data`].
@@ -68,7 +88,7 @@ pub fn read_data_from(file: File) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns an error if [`read`] fails or if the file is not valid UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    read_string_from(open(path)?)
+    noted(path, read_string_from(open(path)?))
 }
 
 /// Reads an open settings file into a string.

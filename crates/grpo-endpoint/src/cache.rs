@@ -5,7 +5,7 @@ use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use grpo_data::{OwnFolder, dangling_link};
+use grpo_data::{FileKind, ForeignFile, OwnFolder, dangling_link};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -67,7 +67,19 @@ impl Cache {
             }
         };
         const FIX: &str = "choose a file in an existing folder that you may write to";
-        let file = open_regular(path).map_err(failed(FIX))?;
+        let file = open_regular(path).map_err(|error| match ForeignFile::of(&error) {
+            // The user chose the path, so the advice for files of a run would be wrong.
+            Some(ForeignFile::Other { found, .. }) => EndpointError::Cache {
+                path: path.to_owned(),
+                what: match found {
+                    FileKind::Folder => "it is a folder, not a file",
+                    _ => "it is a named pipe, device or socket, not a file",
+                }
+                .to_owned(),
+                fix: "choose another file for the cache",
+            },
+            _ => failed(FIX)(error),
+        })?;
         match lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -278,7 +290,12 @@ mod tests {
         };
         fs::write(&path, serde_json::to_string(&line).unwrap() + "\n").unwrap();
         check(&path, "not a line of a reply cache");
-        check(folder.path(), "is a folder, not a file");
+        let other = "choose another file for the cache";
+        check(folder.path(), &format!(": it is a folder, not a file; {other}"));
+        let device = "it is a named pipe, device or socket, not a file";
+        for special in ["/dev/null", "/dev/full"] {
+            check(Path::new(special), &format!("{special}: {device}; {other}"));
+        }
         check(&folder.path().join("absent/cache.jsonl"), "choose a file in an existing folder");
     }
 

@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 
 use crate::cache::{self, Cache};
 use crate::config::EndpointConfig;
+use crate::connection::Scope;
 use crate::error::EndpointError;
-use crate::http::{Exchange, Http, Scope};
+use crate::http::{Exchange, Http};
 use crate::request::{ReplyFault, Request, json};
 use crate::usage::Usage;
 
@@ -236,7 +237,7 @@ impl<'a, R: Request, P: FnMut(Progress)> Batch<'a, R, P> {
             url: format!("cached reply of {}", self.url),
             what: fault.what,
             body: self.http.excerpt(reply.to_string().as_bytes()),
-            fix: "delete its line from the cache",
+            fix: "delete its line from the cache".to_owned(),
         })
     }
 

@@ -1,11 +1,11 @@
 //! Where a server is and how it is used.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use grpo_data::{short_number, without_passwords};
+use grpo_data::{HttpUrl, short_number};
 use serde::{Deserialize, Serialize};
+use ureq::http::Uri;
 
 use crate::error::EndpointError;
 
@@ -74,7 +74,7 @@ impl EndpointConfig {
         if self.api_key_env.is_some() && base.starts_with("http://") && !self.is_local() {
             return Err(EndpointError::Setting {
                 key: "url",
-                found: format!("\"{}\"", without_passwords(&self.url)),
+                found: format!("\"{}\"", HttpUrl::shown(&self.url)),
                 expected: "https:// or a tunnel to localhost, because the API key would be sent unencrypted".to_owned(),
             });
         }
@@ -105,35 +105,24 @@ impl EndpointConfig {
     /// # Errors
     /// Returns an error if the URL is not a base URL.
     pub fn base(&self) -> Result<String, EndpointError> {
-        let refused = || {
-            EndpointError::Setting {
+        let refused = |fault: &str| EndpointError::Setting {
             key: "url",
-            found: format!("\"{}\"", without_passwords(&self.url)),
+            found: format!("\"{}\"{fault}", HttpUrl::shown(&self.url)),
             expected: "a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`".to_owned(),
-        }
         };
-        let url = self.url.trim_end_matches('/');
-        let rest = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
-        let rest = rest.ok_or_else(refused)?;
-        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let is_plain = rest.chars().all(|c| c.is_ascii_graphic() && !"@?#\\".contains(c));
-        if host.is_empty() || !is_plain || path.ends_with("/completions") {
-            return Err(refused());
+        let parts = HttpUrl::parse(&self.url).map_err(|fault| refused(&format!(" ({fault})")))?;
+        let path = parts.path.trim_end_matches('/');
+        if path.contains('?') || path.ends_with("/completions") || self.url.parse::<Uri>().is_err()
+        {
+            return Err(refused(""));
         }
+        let url = self.url.trim_end_matches('/');
         Ok(if path.is_empty() { format!("{url}/v1") } else { url.to_owned() })
     }
 
     /// Returns whether the server runs on this machine, so that no proxy is used.
     pub fn is_local(&self) -> bool {
-        let rest = self.url.split("://").nth(1).unwrap_or_default();
-        let authority = rest.split('/').next().unwrap_or_default();
-        // Without the port. An IPv6 address is in brackets.
-        let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((address, _)) => address,
-            None => authority.split(':').next().unwrap_or_default(),
-        };
-        let is_loopback = |address: IpAddr| address.is_loopback();
-        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
+        HttpUrl::parse(&self.url).is_ok_and(|url| url.is_local())
     }
 
     /// Returns the pause before a retry, counted from 0, if the server asks for none.
@@ -189,9 +178,21 @@ mod tests {
             "http://a/v1?b",
             "http://a b",
             "http://a/v1/chat/completions",
+            "http://a:99999",
+            "https://a:65536/v1",
+            "http://[::1]:-1",
+            "http://a:/v1",
+            "http://a:0",
+            "http://a:80x",
+            "http://a:+80/",
+            "http://a:80:90",
+            "http://a:80?b",
         ] {
             assert_eq!(base(url), None, "{url}");
         }
+        let error = EndpointConfig::new("http://a:99999").check().unwrap_err().to_string();
+        let expect = "`url` is \"http://a:99999\" (the port `99999` is not a number from 1 to 65535); expected a base URL such as";
+        assert!(error.starts_with(expect), "{error}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use grpo_data::short_text;
+
 /// Number of characters of a body that an error shows.
 const SHOWN: usize = 200;
 
@@ -10,7 +12,7 @@ const SHOWN: usize = 200;
 #[non_exhaustive]
 pub enum EndpointError {
     /// A setting is out of range.
-    #[error("`{key}` is {found}; expected {expected}")]
+    #[error("{} is {found}; expected {expected}", named(key))]
     Setting {
         /// Name of the setting.
         key: &'static str,
@@ -21,13 +23,23 @@ pub enum EndpointError {
     },
     /// The environment variable with the API key cannot be used.
     #[error(
-        "the environment variable {variable} {what}; export it with the API key, or remove `api_key_env`"
+        "the environment variable {} {what}; export it with the API key, or remove {}", short_text(variable), named(key)
     )]
     ApiKey {
         /// Name of the variable.
         variable: String,
         /// What is wrong.
         what: &'static str,
+        /// Name of the setting that names the variable.
+        key: &'static str,
+    },
+    /// The environment variable with a proxy does not name one.
+    #[error("the proxy \"{found}\" cannot be used: {what}; correct the environment variable ALL_PROXY, HTTPS_PROXY or HTTP_PROXY")]
+    Proxy {
+        /// The proxy, without user and password.
+        found: String,
+        /// What is wrong.
+        what: String,
     },
     /// No complete reply arrived.
     #[error("{url}: {what} ({attempts}); {fix}")]
@@ -39,7 +51,7 @@ pub enum EndpointError {
         /// Number of attempts.
         attempts: Attempts,
         /// How to fix it.
-        fix: &'static str,
+        fix: String,
     },
     /// The server answered with a status other than 200.
     #[error("{url}: status {status} ({attempts}): {body}; {fix}")]
@@ -65,7 +77,7 @@ pub enum EndpointError {
         /// Start of the body, quoted.
         body: String,
         /// How to fix it.
-        fix: &'static str,
+        fix: String,
     },
     /// The cache cannot be read or written.
     #[error("{}: {what}; {fix}", path.display())]
@@ -88,9 +100,29 @@ impl EndpointError {
             Self::Status { status, .. } => matches!(status, 408 | 429 | 500..),
             Self::Setting { .. }
             | Self::ApiKey { .. }
+            | Self::Proxy { .. }
             | Self::Reply { .. }
             | Self::Cache { .. } => false,
         }
+    }
+
+    /// Returns the error with other names of the settings, e.g. those of the options of a command.
+    /// Settings for which `name` returns `None` keep their names.
+    #[must_use]
+    pub fn with_names(mut self, name: impl Fn(&str) -> Option<&'static str>) -> Self {
+        match &mut self {
+            Self::Setting { key, .. } | Self::ApiKey { key, .. } => *key = name(key).unwrap_or(key),
+            Self::Connection { fix, .. } | Self::Status { fix, .. } | Self::Reply { fix, .. } => {
+                // Every second part is between backticks.
+                let part = |(index, part): (usize, &str)| match index % 2 {
+                    0 => part.to_owned(),
+                    _ => named(name(part).unwrap_or(part)),
+                };
+                *fix = fix.split('`').enumerate().map(part).collect();
+            }
+            Self::Proxy { .. } | Self::Cache { .. } => {}
+        }
+        self
     }
 
     /// Returns the HTTP status, if it was not 200.
@@ -100,6 +132,11 @@ impl EndpointError {
             _ => None,
         }
     }
+}
+
+/// Returns the name of a setting for a sentence. Options such as `--retries` have no backticks.
+fn named(key: &str) -> String {
+    if key.starts_with('-') { key.to_owned() } else { format!("`{key}`") }
 }
 
 /// Number of attempts of a request.
@@ -128,6 +165,30 @@ pub(crate) fn excerpt(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_have_the_names_of_their_users() {
+        let name = |key: &str| match key {
+            "retries" => Some("--retries"),
+            "extra" => Some("--extra"),
+            _ => None,
+        };
+        let (found, expected) = ("`retries`".to_owned(), "`extra`".to_owned());
+        let setting = EndpointError::Setting { key: "retries", found, expected };
+        let status = EndpointError::Status {
+            url: "URL".to_owned(),
+            status: 500,
+            attempts: Attempts(1),
+            body: "`retries`".to_owned(),
+            fix: "raise `retries`, `extra` or `x`".to_owned(),
+        };
+        for (error, expected) in [
+            (setting, "--retries is `retries`; expected `extra`"),
+            (status, "URL: status 500 (1 attempt): `retries`; raise --retries, --extra or `x`"),
+        ] {
+            assert_eq!(error.with_names(name).to_string(), expected);
+        }
+    }
 
     #[test]
     fn excerpts_are_short_and_escaped() {

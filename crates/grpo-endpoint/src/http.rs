@@ -1,25 +1,23 @@
 //! Posting JSON to a server, with retries.
 
 use std::fmt;
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, Utc};
+use grpo_data::{HttpUrl, host_and_port};
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
 
 use crate::config::EndpointConfig;
+use crate::connection::{Fault, Scope};
 use crate::error::{Attempts, EndpointError, excerpt};
 use crate::request::ReplyFault;
 use crate::tls;
 
 /// How often a pause checks whether the batch has ended.
 const SLICE: Duration = Duration::from_millis(50);
-
-const FIX_OF_TLS: &str =
-    "check the server's certificate, or set `ca_file` to that of its authority";
 
 /// A server and the API key for it.
 #[derive(Clone, Debug)]
@@ -59,17 +57,6 @@ pub(crate) struct Failure {
     wait: Option<Duration>,
 }
 
-/// Which requests have a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// This one.
-    Request,
-    /// This one if any other has a reply, and otherwise all of them.
-    Unclear,
-    /// All requests to the server.
-    Endpoint,
-}
-
 impl Http {
     /// Checks the settings and reads the API key.
     pub(crate) fn new(config: EndpointConfig) -> Result<Self, EndpointError> {
@@ -88,7 +75,9 @@ impl Http {
         if config.is_local() {
             builder = builder.proxy(None);
         }
-        Ok(Self { agent: builder.build().new_agent(), config, base, key })
+        let agent = builder.build().new_agent();
+        check_proxy(&agent)?;
+        Ok(Self { agent, config, base, key })
     }
 
     pub(crate) fn is_local(&self) -> bool {
@@ -114,7 +103,7 @@ impl Http {
     pub(crate) fn exchange(&self, path: &str, body: Option<&[u8]>, stop: &AtomicBool) -> Exchange {
         let url = self.url(path);
         for attempt in 1.. {
-            let failure = match self.attempt(&url, body, Attempts(attempt)) {
+            let failure = match self.attempt(&url, path, body, Attempts(attempt)) {
                 Ok(reply) => return Exchange { attempts: attempt, outcome: Ok(reply) },
                 Err(failure) => failure,
             };
@@ -135,6 +124,7 @@ impl Http {
     fn attempt(
         &self,
         url: &str,
+        path: &str,
         body: Option<&[u8]>,
         attempts: Attempts,
     ) -> Result<Vec<u8>, Failure> {
@@ -150,7 +140,7 @@ impl Http {
                 }
             }
         };
-        let failed = |error| self.connection_failure(url, error, attempts);
+        let failed = |error: ureq::Error| self.connection_failure(url, &error, attempts);
         let response = sent.map_err(failed)?;
         let (head, mut body) = split(response);
         let body =
@@ -164,7 +154,10 @@ impl Http {
             status,
             attempts,
             body: self.excerpt(&body),
-            fix: self.fix_of_status(status),
+            fix: match head.headers.get("location").filter(|_| (300..400).contains(&status)) {
+                Some(location) => self.fix_of_redirect(url, path, location.as_bytes()),
+                None => self.fix_of_status(status),
+            },
         };
         let scope = match status {
             400 | 413 | 422 => Scope::Request,
@@ -180,55 +173,41 @@ impl Http {
     /// Returns the error of a reply that is not what the API specifies.
     pub(crate) fn fault(&self, url: &str, fault: ReplyFault, body: &[u8]) -> EndpointError {
         let ReplyFault { what, fix, .. } = fault;
+        let fix = fix.to_owned();
         EndpointError::Reply { url: url.to_owned(), what, body: self.excerpt(body), fix }
     }
 
     /// Returns the start of a body, without the API key.
     pub(crate) fn excerpt(&self, body: &[u8]) -> String {
+        excerpt(self.without_key(&String::from_utf8_lossy(body)).as_bytes())
+    }
+
+    fn without_key(&self, text: &str) -> String {
         match &self.key {
-            Some(ApiKey(key)) => {
-                let text = String::from_utf8_lossy(body).replace(key, "[API key]");
-                excerpt(text.as_bytes())
-            }
-            None => excerpt(body),
+            Some(ApiKey(key)) => text.replace(key, "[API key]"),
+            None => text.to_owned(),
         }
     }
 
-    fn connection_failure(&self, url: &str, error: ureq::Error, attempts: Attempts) -> Failure {
-        const FIX_OF_SERVER: &str = "start the server, or correct its URL";
-        let (what, fix, scope, may_retry) = match &error {
-            ureq::Error::Timeout(_) => (
-                format!("no complete reply within {} s", self.config.time_limit),
-                "raise `time_limit` or lower `parallel`",
-                Scope::Unclear,
-                true,
-            ),
-            ureq::Error::BodyExceedsLimit(_) => {
-                let most = self.config.largest_reply >> 20;
-                let what = format!("the reply is larger than {most} MiB");
-                (what, "lower `max_tokens`", Scope::Unclear, false)
-            }
-            ureq::Error::Io(error) if is_closed(error.kind()) => (
-                "the connection was closed before the end of the reply".to_owned(),
-                "check the server's log and any proxy in front of it",
-                Scope::Unclear,
-                true,
-            ),
-            // Rustls's errors have the kind InvalidData.
-            ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-                (error.to_string(), FIX_OF_TLS, Scope::Endpoint, false)
-            }
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => {
-                (error.to_string(), FIX_OF_TLS, Scope::Endpoint, false)
-            }
-            ureq::Error::Io(error) => (error.to_string(), FIX_OF_SERVER, Scope::Endpoint, true),
-            error => (error.to_string(), FIX_OF_SERVER, Scope::Endpoint, true),
-        };
+    fn connection_failure(&self, url: &str, error: &ureq::Error, attempts: Attempts) -> Failure {
+        let has_proxy = self.agent.config().proxy().is_some();
+        let Fault { what, fix, scope, may_retry } = Fault::new(error, &self.config, has_proxy);
+        let fix = fix.to_owned();
         let error = EndpointError::Connection { url: url.to_owned(), what, attempts, fix };
         Failure { error, scope, may_retry, wait: None }
     }
 
+    /// Returns how to fix a redirect. It is not followed, because the prompts and the API key are for
+    /// the server that the user names.
+    fn fix_of_redirect(&self, url: &str, path: &str, location: &[u8]) -> String {
+        let location = self.without_key(&String::from_utf8_lossy(location));
+        let target = HttpUrl::redirect(url, &location);
+        let base = target.strip_suffix(path).unwrap_or(&target).trim_end_matches('/');
+        format!("use the URL to which it redirects: {base}")
+    }
+
     fn fix_of_status(&self, status: u16) -> String {
+        let is_retried = self.config.retries > 0;
         let fix = match (status, &self.config.api_key_env) {
             (401 | 403, Some(variable)) => return format!("check the API key in {variable}"),
             (401 | 403, None) => "set `api_key_env` to the environment variable with the API key",
@@ -236,8 +215,10 @@ impl Http {
             (400 | 413 | 422, _) => {
                 "check the model, `max_tokens` and `extra`, and the length of the prompt"
             }
+            (429, _) if !is_retried => "lower `parallel`, or check the quota",
+            (500.., _) if !is_retried => "check the server's log",
             (429, _) => "lower `parallel`, raise `retries`, or check the quota",
-            (300..400, _) => "use the URL to which it redirects",
+            (300..400, _) => "check the URL: it redirects without saying where to",
             (500.., _) => "check the server's log, or raise `retries`",
             _ => "check the URL",
         };
@@ -269,10 +250,15 @@ impl Failure {
     }
 }
 
-/// Returns whether an error means that the server closed the connection.
-fn is_closed(kind: ErrorKind) -> bool {
-    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+/// Checks the port of the proxy that environment variables name.
+fn check_proxy(agent: &Agent) -> Result<(), EndpointError> {
+    let Some(proxy) = agent.config().proxy() else { return Ok(()) };
+    let authority = proxy.uri().authority().map_or("", |authority| authority.as_str());
+    let address = authority.rsplit('@').next().unwrap_or_default();
+    host_and_port(address).map(drop).map_err(|fault| EndpointError::Proxy {
+        found: HttpUrl::shown(&proxy.uri().to_string()),
+        what: fault.to_string(),
+    })
 }
 
 struct Head {
@@ -286,7 +272,8 @@ fn split(response: Response<Body>) -> (Head, Body) {
 }
 
 fn api_key(variable: &str) -> Result<ApiKey, EndpointError> {
-    let refused = |what| EndpointError::ApiKey { variable: variable.to_owned(), what };
+    let key = "api_key_env";
+    let refused = |what| EndpointError::ApiKey { variable: variable.to_owned(), what, key };
     let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
     let value = is_name.then(|| std::env::var_os(variable)).flatten();
     let value = value.ok_or_else(|| refused("is not set"))?;
@@ -355,6 +342,21 @@ mod tests {
         assert!(!format!("{:?}", http.key).contains("endpoint"));
         let shown = http.excerpt(b"Incorrect API key provided: grpo-endpoint.");
         assert_eq!(shown, "\"Incorrect API key provided: [API key].\"");
+    }
+
+    #[test]
+    fn proxies_at_ports_that_do_not_exist() {
+        let check = |proxy: &str| {
+            let proxy = ureq::Proxy::new(proxy).ok();
+            check_proxy(&Agent::config_builder().proxy(proxy).build().new_agent())
+        };
+        for proxy in ["http://u:p@localhost:3128", "[::1]:3128", "proxy.example"] {
+            assert_eq!(check(proxy), Ok(()), "{proxy}");
+        }
+        let error = check("http://u:p@localhost:99999").unwrap_err().to_string();
+        let expected = "the proxy \"http://***@localhost:99999/\" cannot be used: the port `99999` is not a number from 1 to 65535; correct the environment";
+        assert!(error.starts_with(expected), "{error}");
+        assert!(check("u:p@localhost:65536").is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod cache;
 mod chat;
 mod client;
 mod config;
+mod connection;
 mod error;
 mod http;
 mod request;

@@ -22,7 +22,7 @@ pub trait Request {
 }
 
 /// How to fix replies that are not those of the API.
-const FIX_OF_API: &str = "check that the URL is that of an OpenAI-compatible API";
+pub(crate) const FIX_OF_API: &str = "check that the URL is that of an OpenAI-compatible API";
 
 /// Why a reply contains no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use grpo_app::output::{command_line, say};
+use grpo_app::output::{command_line, remove_at_exit, say, stop_if_ending};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_run::{Existing, RunError, write_folder_atomically};
 
@@ -94,13 +94,16 @@ fn fill_empty(folder: &Path) -> anyhow::Result<()> {
 
 /// Writes all files whose names begin with `prefix`. The prefix is removed from their names.
 fn write(folder: &Path, prefix: &str) -> Result<(), RunError> {
+    remove_at_exit(folder.to_owned());
     for file in FILES {
         let Some(name) = file.path.strip_prefix(prefix) else { continue };
+        stop_if_ending();
         let path = folder.join(name);
         let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent)
             .and_then(|()| fs::write(&path, file.content()?))
             .map_err(|source| RunError::Write { path: path.clone(), source })?;
     }
+    stop_if_ending();
     Ok(())
 }

@@ -38,6 +38,8 @@ pub(crate) const SUITE: Suite = Suite {
         ("judges/spearman", "-1 to 1"),
         ("character_entropy", "nats"),
         ("iterations", "passes"),
+        ("rewards/unscored", "texts"),
+        ("rewards/*", "of the reward"),
         ("*", "0 to 1"),
     ],
     has_prompts: true,

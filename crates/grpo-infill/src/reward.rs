@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::{BLANK, Characters};
 use burn::tensor::Device;
 use grpo_data::{Codecs, ConfigFault};
-use grpo_model::{ModelError, SequenceScorer};
+use grpo_model::{ModelError, SequenceScorer, Transformer};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -163,6 +163,11 @@ impl Judge {
         let characters =
             spec.codec.own::<Characters>().expect("a sequence scorer reads characters");
         Ok(Self { characters: characters.clone(), scorer })
+    }
+
+    /// Returns the model.
+    pub(crate) fn model(&self) -> &Transformer {
+        self.scorer.model()
     }
 
     /// Returns the characters that the judge knows.

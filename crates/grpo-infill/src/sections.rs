@@ -10,14 +10,15 @@ use crate::{
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codecs, DataError, regular_file};
+use grpo_data::{Codecs, ConfigFault, DataError, regular_file};
 use grpo_model::{
     Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer,
 };
 use grpo_run::VerifiedFolder;
+use grpo_train::in_range;
 use serde::{Deserialize, Serialize};
 
-use grpo_app::models::{check_folder, refuse_unless};
+use grpo_app::models::{check_folder, refuse_unless, warn_about};
 use grpo_app::output::say;
 use grpo_app::supervised_run::ModelFiles;
 
@@ -45,6 +46,17 @@ fn default_validation_fraction() -> f64 {
 }
 
 impl PassageSection {
+    /// Validates the options of the section `key` without reading the file.
+    pub(crate) fn check(&self, key: &str) -> Result<(), ConfigFault> {
+        in_range(&format!("{key}.length"), self.length as f64, 2.0..=f64::from(1 << 20))?;
+        let fraction = self.validation_fraction;
+        if fraction > 0.0 && fraction < 1.0 {
+            return Ok(());
+        }
+        let expected = "a number between 0 and 1 (0.1 holds out the last tenth of the file)";
+        Err(ConfigFault::out_of_range(format!("{key}.validation_fraction"), fraction, expected))
+    }
+
     /// Reads the file and prints a summary. Without `characters`, the vocabulary is taken from the
     /// file.
     pub(crate) fn read(&self, characters: Option<&Characters>) -> anyhow::Result<Arc<Passages>> {
@@ -80,6 +92,7 @@ impl LoadedInfiller {
         check_infiller(folder)?;
         let ModelFolder { spec, model, .. } =
             ModelFolder::load(folder, &Codecs::new(vec![Characters::CODEC]), device)?;
+        warn_about(folder, &model);
         Ok(Self { spec, model, files })
     }
 

@@ -97,6 +97,7 @@ impl Source for BlankSections {
                 "[passages] requires a [masking] section; add it, for example with preset = \"complex\"",
             ));
         }
+        self.passages.iter().try_for_each(|passages| passages.check("passages"))?;
         let next_token = [
             ("data", has_data),
             ("eval.file", settings.eval.file.is_some()),

@@ -9,12 +9,13 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::f16;
-use grpo_data::{JsonEntries, json_reason, parse_json, regular_file};
+use grpo_data::{JsonEntries, json_reason, parse_model_json, regular_file};
 use safetensors::tensor::{Dtype, Metadata};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::ModelError;
+use crate::checkpoint_layout::layout_fault;
 use crate::molgpt_weights::MolGptWeights;
 use crate::stored_values::{Stored, numbers};
 
@@ -66,7 +67,7 @@ impl Checkpoint {
         }
         let broken = |message: String| ModelError::in_file(&index, message);
         let text = regular_file::read_to_string(&index).map_err(read_error(&index))?;
-        let list: Index = parse_json(&text).map_err(broken)?;
+        let list: Index = parse_model_json(&text).map_err(broken)?;
         let names: BTreeSet<&String> = list.weight_map.values().collect();
         let mut files = Vec::new();
         let mut places = BTreeMap::new();
@@ -234,8 +235,9 @@ impl Opened {
         if let Some(name) = duplicate {
             return Err(broken(format!("the header lists tensor '{name}' twice")));
         }
-        let header: Metadata =
-            serde_json::from_slice(&header).map_err(|error| broken(json_reason(&error)))?;
+        let header: Metadata = serde_json::from_slice(&header).map_err(|error| {
+            broken(layout_fault(&header).unwrap_or_else(|| json_reason(&error)))
+        })?;
         let (start, data) = (8 + size, header.data_len() as u64);
         if start.checked_add(data) != Some(length) {
             return Err(broken(format!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_data::{parse_json, regular_file};
+use grpo_data::{parse_model_json, regular_file};
 use serde_json::{Map, Value};
 
 use crate::description::{Description, HeadKind};
@@ -35,7 +35,7 @@ impl ModelConfig {
 
     /// Parses the contents of a `config.json` file.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let json: Map<String, Value> = parse_json(text)?;
+        let json: Map<String, Value> = parse_model_json(text)?;
         let family = family(&json)?;
         if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
             return Err("quantized weights are not supported (quantization_config); use the bf16 or f32 checkpoint and let the run quantize it"

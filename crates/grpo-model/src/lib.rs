@@ -10,6 +10,7 @@ mod block;
 mod by_path;
 mod cache;
 mod checkpoint;
+mod checkpoint_layout;
 mod checkpointing;
 mod conditioning;
 mod config;

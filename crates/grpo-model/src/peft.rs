@@ -8,7 +8,7 @@ use std::path::Path;
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{parse_json, regular_file};
+use grpo_data::{parse_model_json, regex_reason, regular_file};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
@@ -121,7 +121,7 @@ impl AdapterFolder {
         let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
         let broken = |message: String| ModelError::in_file(&path, message);
-        let json: Map<String, Value> = parse_json(&text).map_err(broken)?;
+        let json: Map<String, Value> = parse_model_json(&text).map_err(broken)?;
         let scales = Scales::of(&json).map_err(broken)?;
         let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
         let config = AdapterConfig { json, base: weights.metadata(BASE_KEY).map(str::to_owned) };
@@ -377,8 +377,9 @@ fn patterns<T>(
         Some(other) => return Err(format!("{key} = {other}; expected an object")),
     };
     let pattern = |(pattern, value): (&String, &Value)| {
-        let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
-            .map_err(|error| format!("{key}: invalid pattern '{pattern}': {error}"))?;
+        let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$")).map_err(|error| {
+            format!("{key}: invalid pattern '{pattern}': {}", regex_reason(&error))
+        })?;
         Ok((regex, number(value, key)?))
     };
     entries.iter().map(pattern).collect()

@@ -38,7 +38,14 @@ struct BenchPmoArguments {
     )]
     score: Option<PathBuf>,
     /// CSV column that contains the SMILES [default: smiles, canonical_smiles or molecule]
-    #[arg(long, value_name = "NAME", requires = "score", help_heading = "Input")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "score",
+        // Clap ignores `requires` if the required argument conflicts with a present one.
+        conflicts_with_all = ["configuration", "seeds", "budget", "set", "check"],
+        help_heading = "Input"
+    )]
     smiles_column: Option<String>,
     /// Oracles, separated by commas, or `all`
     #[arg(
@@ -66,7 +73,12 @@ struct BenchPmoArguments {
     #[arg(short, long, value_name = "PATH", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Replace an existing output file of --score
-    #[arg(long, requires = "score", help_heading = "Output")]
+    #[arg(
+        long,
+        requires = "score",
+        conflicts_with_all = ["configuration", "seeds", "budget", "set", "check"],
+        help_heading = "Output"
+    )]
     force: bool,
     #[arg(from_global)]
     threads: Option<usize>,

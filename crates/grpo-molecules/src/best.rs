@@ -93,16 +93,17 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
     ];
     let output = arguments.output.as_ref().map(create).transpose()?;
     let others = others.into_iter().flatten().map(|(path, of)| Ok((create(path)?, of)));
+    let mut files = Vec::new();
     for (mut file, of) in others.collect::<anyhow::Result<Vec<_>>>()? {
         let written = file.write_all(of(&table).as_bytes());
         written.with_context(|| format!("cannot write {}", file.path().display()))?;
-        file.finish()?;
+        files.push(file);
     }
     match output {
         Some(mut file) => {
             let written = file.write_all(&table.to_csv());
             written.with_context(|| format!("cannot write {}", file.path().display()))?;
-            file.finish()?;
+            files.push(file);
         }
         None if arguments.sdf.is_some() || arguments.grid.is_some() => {}
         None => {
@@ -111,6 +112,7 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
             written.context("cannot write to standard output")?;
         }
     }
+    FileInPlace::finish_all(files)?;
     say_aside(format_args!("molecules    {:>8}", table.samples.len()));
     Ok(())
 }

@@ -61,6 +61,8 @@ pub(crate) const SUITE: Suite = Suite {
         ("logp/*", "log10 octanol/water"),
         ("weight/*", "g/mol"),
         ("score/*", "of the score or reward"),
+        ("rewards/unscored", "strings"),
+        ("rewards/*", "of the reward"),
         ("test/logp", "distance, log10 units"),
         ("test/sa", "distance, points of SA"),
         ("test/qed", "distance, points of QED"),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_app::eval::{CompletionRow, CompletionRows, RowFormat};
+use grpo_app::eval::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
 use grpo_chem::Molecule;
 use grpo_data::FileOrigin;
 
@@ -10,22 +10,30 @@ use crate::identity::identities;
 use crate::{MoleculeReader, ReadOptions};
 
 /// Returns how to read a file of SMILES, or a table with a column of SMILES. With a reward of this
-/// task (`is_ours`), a table has such a column.
-pub(crate) fn format(file: &Path, is_ours: bool) -> Option<RowFormat> {
-    let (_, ending) = FileOrigin::new(file);
-    let is_table = || is_ours || MoleculeReader::open(file, &ReadOptions::default()).is_ok();
-    let is_read = ending == "smi" || (ending == "csv" && is_table());
-    is_read.then_some(RowFormat {
-        holds: "molecules",
-        column: "smiles",
-        label: "name",
-        open,
+/// task (`is_ours`), a table has such a column, and the completions of any other file are molecules.
+pub(crate) fn format(file: Option<&Path>, is_ours: bool) -> Option<RowFormat> {
+    let ending = file.map(|file| FileOrigin::new(file).1).unwrap_or_default();
+    let opens = |file: &Path| MoleculeReader::open(file, &ReadOptions::default()).is_ok();
+    let is_table = || is_ours || file.is_some_and(opens);
+    let molecules = RowFormat {
         invalid: Some(|smiles| Molecule::parse(smiles).err().map(|error| error.to_string())),
         identify: Some(identities),
-    })
+        ..TEXT_ROWS
+    };
+    match ending.as_str() {
+        "smi" => {}
+        "csv" if is_table() => {}
+        _ => return is_ours.then_some(molecules),
+    }
+    Some(RowFormat { holds: "molecules", column: "smiles", label: "name", open, ..molecules })
 }
 
 fn open(path: &Path, column: Option<&str>) -> anyhow::Result<CompletionRows> {
+    anyhow::ensure!(
+        column.is_none() || FileOrigin::new(path).1 == "csv",
+        "{}: a file of SMILES has no columns; remove --column",
+        path.display()
+    );
     let options = ReadOptions {
         smiles_column: column.map(str::to_owned),
         column_setting: Some("--column"),

@@ -99,7 +99,7 @@ impl Task for Molecules {
         vec![crate::eval_suite::SUITE]
     }
 
-    fn rows(&self, file: &Path, reward: &str) -> Option<RowFormat> {
+    fn rows(&self, file: Option<&Path>, reward: &str) -> Option<RowFormat> {
         let is_ours = self.rewards().iter().any(|kind| kind.type_name() == reward);
         crate::rows::format(file, is_ours)
     }

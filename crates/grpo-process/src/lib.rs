@@ -11,5 +11,5 @@ pub use allocator::Allocator;
 pub use error::ThreadsError;
 pub use limit::{limited, time_limited};
 pub use memory::{ResidentMemory, available_memory};
-pub use start::{check_stacks, is_stdout_closed};
+pub use start::{check_open_files, check_stacks, is_stdout_closed};
 pub use threads::compute;

@@ -46,19 +46,28 @@ pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() ->
 /// Runs `work` with a time limit. If it takes longer than `limit`, the process exits with code 1
 /// and the message `error: {what} exceeded the time limit of … s; {remedy}`, because a thread cannot
 /// be stopped from the outside.
-pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnOnce() -> R) -> R {
+///
+/// # Errors
+/// Returns an error if the thread that waits for the end of the time cannot be started. Then `work`
+/// is not run.
+pub fn time_limited<R>(
+    what: &str,
+    remedy: &str,
+    limit: Duration,
+    work: impl FnOnce() -> R,
+) -> io::Result<R> {
     let message =
         format!("error: {what} exceeded the time limit of {} s; {remedy}\n", limit.as_secs_f64());
     let (done, waiting) = channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(move || {
+        thread::Builder::new().spawn_scoped(scope, move || {
             if waiting.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 exit_with(&message);
             }
-        });
+        })?;
         let result = work();
         drop(done);
-        result
+        Ok(result)
     })
 }
 

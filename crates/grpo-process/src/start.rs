@@ -34,6 +34,42 @@ fn stack_limit(limits: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// Smallest limit on open files. A run folder, its files and the copies that their readers make need
+/// a third of it.
+const OPEN_FILES: u64 = 64;
+
+/// Checks that this process may open enough files. With too few, files that exist could not be opened.
+///
+/// # Errors
+/// Returns an error if the limit (`ulimit -n`, on Linux) is below 64.
+pub fn check_open_files() -> Result<(), String> {
+    // Reading the limit needs a file descriptor, so a limit that cannot be read may be too low.
+    match std::fs::read_to_string("/proc/self/limits") {
+        Ok(limits) => enough_open_files(&limits),
+        #[cfg(unix)]
+        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EMFILE as i32) => {
+            enough_open_files("Max open files 0")
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Parses the limit from `Max open files  1024  1048576  files`.
+fn enough_open_files(limits: &str) -> Result<(), String> {
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let limit: Option<u64> = limit.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    match limit.filter(|limit| *limit < OPEN_FILES) {
+        None => Ok(()),
+        Some(limit) => Err(format!(
+            "the limit on open files is too low ({}); raise it with `ulimit -n 1024`",
+            match limit {
+                0 => "none can be opened".to_owned(),
+                limit => limit.to_string(),
+            }
+        )),
+    }
+}
+
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the process was started with a closed standard output, as by `>&-` in a shell. The
@@ -77,6 +113,15 @@ mod tests {
         assert_eq!(stack_limit(&limits.replace("65536", "unlimited")), None);
         assert_eq!(stack_limit(""), None);
         assert_eq!(check_stacks(), Ok(()));
+        let open_files = |limit: &str| {
+            enough_open_files(&format!("Max open files            {limit}     1048576     files\n"))
+        };
+        assert_eq!((open_files("64"), open_files("unlimited")), (Ok(()), Ok(())));
+        assert_eq!(
+            open_files("63").unwrap_err(),
+            "the limit on open files is too low (63); raise it with `ulimit -n 1024`"
+        );
+        assert_eq!((enough_open_files(""), check_open_files()), (Ok(()), Ok(())));
         assert!(!is_stdout_closed());
     }
 }

@@ -113,7 +113,7 @@ impl EngagementConfig {
             EngagementObjective::Pairwise { margin } => {
                 in_range("objective.margin", margin, 0.0..=100.0)?;
             }
-            EngagementObjective::Rank => {}
+            EngagementObjective::Rank {} => {}
         }
         let training = &self.training;
         in_range("training.epochs", f64::from(training.epochs), 1.0..=1e5)?;
@@ -162,7 +162,7 @@ impl<'a> EngagementHeadObjective<'a> {
         let (train, validation) = (side(&data.train), side(&data.validation));
         let items = match objective {
             EngagementObjective::Pairwise { .. } => train.pairs.len(),
-            EngagementObjective::Log { .. } | EngagementObjective::Rank => train.replies.len(),
+            EngagementObjective::Log { .. } | EngagementObjective::Rank {} => train.replies.len(),
         };
         let batches = EpochBatches::new(items, training.batch_size, seed);
         let plan = training.plan(batches.steps_per_epoch(), seed);
@@ -200,7 +200,7 @@ fn measures_of(
         EngagementObjective::Pairwise { .. } => mean(
             &side.pairs.iter().map(|pair| bradley_terry_loss(pair, &logits)).collect::<Vec<_>>(),
         ),
-        EngagementObjective::Log { .. } | EngagementObjective::Rank => {
+        EngagementObjective::Log { .. } | EngagementObjective::Rank {} => {
             let squares = outputs.iter().zip(&side.targets).map(|(o, t)| (o - t).powi(2));
             mean(&squares.collect::<Vec<_>>())
         }
@@ -275,7 +275,7 @@ impl EngagementHeadObjective<'_> {
                 let logits = head.logits(self.features(head, &both), dropout);
                 bradley_terry(logits, &pairs)
             }
-            EngagementObjective::Log { .. } | EngagementObjective::Rank => {
+            EngagementObjective::Log { .. } | EngagementObjective::Rank {} => {
                 let outputs = head.forward(self.features(head, &batch), dropout);
                 let targets: Vec<f32> =
                     batch.iter().map(|&place| self.train.targets[place] as f32).collect();

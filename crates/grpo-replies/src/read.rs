@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use grpo_data::{DataError, ObjectReader};
+use grpo_data::{DataError, ObjectReader, counted};
 use serde::Serialize;
 
 use crate::PairRecord;
@@ -165,8 +165,12 @@ impl PairFile {
             (count(|pair| pair.reply_likes.is_none()), "`reply_likes` (using 0)"),
         ];
         let said = keys.into_iter().filter(|(count, _)| *count > 0);
-        let said: Vec<String> =
-            said.map(|(count, key)| format!("{count} pairs are missing {key}")).collect();
+        let said: Vec<String> = said
+            .map(|(count, key)| {
+                let verb = if count == 1 { "is" } else { "are" };
+                format!("{} {verb} missing {key}", counted(count, "pair"))
+            })
+            .collect();
         (!said.is_empty()).then(|| said.join("; "))
     }
 
@@ -183,15 +187,20 @@ impl PairFile {
 }
 
 impl fmt::Display for PairFile {
-    /// For example, `9 pairs from 4 tweets, 1 lines skipped (a.jsonl:7: the line is not UTF-8)`
+    /// For example, `9 pairs from 4 tweets, 1 line skipped (a.jsonl:7: the line is not UTF-8)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pairs from {} tweets", self.pairs.len(), self.tweets())?;
+        write!(
+            f,
+            "{} from {}",
+            counted(self.pairs.len(), "pair"),
+            counted(self.tweets(), "tweet")
+        )?;
         if self.invalid == 0 {
             return Ok(());
         }
         let named: Vec<String> = self.skipped.iter().take(NAMED).map(ToString::to_string).collect();
         let more = if self.invalid > NAMED { "; …" } else { "" };
-        write!(f, ", {} lines skipped ({}{more})", self.invalid, named.join("; "))
+        write!(f, ", {} skipped ({}{more})", counted(self.invalid, "line"), named.join("; "))
     }
 }
 

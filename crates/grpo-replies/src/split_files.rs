@@ -131,7 +131,7 @@ pub(crate) fn name_all(folder: &OwnFolder, files: Vec<FileInPlace>) -> anyhow::R
     };
     remove(STATISTICS)?;
     let names: Vec<_> = files.iter().map(|file| file.path().to_owned()).collect();
-    files.into_iter().try_for_each(FileInPlace::finish)?;
+    FileInPlace::finish_all(files)?;
     // The test pairs of a previous split would be in a phase of this one.
     if !names.iter().any(|name| name.file_name() == Some(TEST.as_ref())) {
         remove(TEST)?;

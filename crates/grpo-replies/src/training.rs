@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use grpo_data::{
     ChatOptions, Codec, CompletionSource, DataError, Example, Examples, Prompt, SplitFractions,
+    counted,
 };
 use serde_json::{Map, Value};
 
@@ -108,7 +109,8 @@ impl PairReport {
         if !self.too_long.is_empty() {
             let (count, longest) = (self.too_long.len(), self.longest);
             let named = listed(&self.too_long);
-            first += &format!("; {count} skipped with more than {longest} tokens {named}");
+            first +=
+                &format!("; {count} skipped with more than {} {named}", counted(longest, "token"));
         }
         let parts = self.parts.iter().map(|(name, summary)| format!("{name}: {summary}"));
         std::iter::once(first).chain(parts).collect()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, regex_reason};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
@@ -79,10 +79,7 @@ impl RewardSpec for PatternConfig {
 
 fn pattern(key: &str, text: &str) -> Result<Regex, ConfigFault> {
     Regex::new(text).map_err(|error| {
-        // The last line contains the error. The preceding lines show its position in the pattern.
-        let fault = error.to_string();
-        let fault = fault.lines().last().unwrap_or_default();
-        let fault = fault.trim_start_matches("error: ");
+        let fault = regex_reason(&error);
         ConfigFault::from_sentence(
             "",
             format!("reward.{key} = '{text}' is not a valid regular expression: {fault}"),

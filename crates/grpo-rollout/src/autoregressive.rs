@@ -38,7 +38,8 @@ impl RolloutSettings {
                 false => format!("set max_new_tokens to at most {}", context + 1 - prompt),
             };
             return Err(RolloutError::Unfit(format!(
-                "a prompt of {prompt} tokens with max_new_tokens = {max_new_tokens} exceeds the model's context of {context} tokens; {at_most}"
+                "a prompt of {} with max_new_tokens = {max_new_tokens} exceeds the model's context of {context} tokens; {at_most}",
+                grpo_data::counted(prompt, "token")
             )));
         }
         Ok(())

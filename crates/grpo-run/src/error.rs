@@ -1,6 +1,6 @@
 //! Error type for run folders.
 
-use grpo_data::{ForeignFile, dangling_link};
+use grpo_data::{ForeignFile, dangling_link, note_system_fault, with_remedy};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -94,7 +94,10 @@ pub enum RunError {
         link: String,
     },
     /// A file or folder could not be written, synced or renamed.
-    #[error("cannot write `{path}`: {source}; free some space or choose a writable folder")]
+    #[error(
+        "cannot write `{path}`: {}",
+        with_remedy(source, "free some space or choose a writable folder")
+    )]
     Write {
         /// Path of the file or folder.
         path: PathBuf,
@@ -102,7 +105,10 @@ pub enum RunError {
         source: io::Error,
     },
     /// A file or folder could not be read.
-    #[error("cannot read `{path}`: {source}; check that it exists and is readable")]
+    #[error(
+        "cannot read `{path}`: {}",
+        with_remedy(source, "check that it exists and is readable")
+    )]
     Read {
         /// Path of the file or folder.
         path: PathBuf,
@@ -177,10 +183,13 @@ impl RunError {
 
     /// For use with `map_err` when writing `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| match ForeignFile::of(&source) {
-            Some(foreign) => Self::Foreign(foreign.clone()),
-            None => Self::dangling(path, &source)
-                .unwrap_or_else(|| Self::Write { path: path.to_owned(), source }),
+        move |source| {
+            note_system_fault(path, &source);
+            match ForeignFile::of(&source) {
+                Some(foreign) => Self::Foreign(foreign.clone()),
+                None => Self::dangling(path, &source)
+                    .unwrap_or_else(|| Self::Write { path: path.to_owned(), source }),
+            }
         }
     }
 
@@ -198,10 +207,13 @@ impl RunError {
 
     /// For use with `map_err` when reading `path`.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| match ForeignFile::of(&source) {
-            Some(foreign) => Self::Foreign(foreign.clone()),
-            None => Self::dangling(path, &source)
-                .unwrap_or_else(|| Self::Read { path: path.to_owned(), source }),
+        move |source| {
+            note_system_fault(path, &source);
+            match ForeignFile::of(&source) {
+                Some(foreign) => Self::Foreign(foreign.clone()),
+                None => Self::dangling(path, &source)
+                    .unwrap_or_else(|| Self::Read { path: path.to_owned(), source }),
+            }
         }
     }
 }

@@ -154,10 +154,13 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
 /// # Errors
 /// Returns an error that contains `key` if the value is out of range.
 pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), ConfigFault> {
-    if range.contains(&value) {
+    let (low, high) = (range.start(), range.end());
+    // A setting that is stored with 32 bits is compared with limits of 32 bits.
+    let (single, singles) = (value as f32, *low as f32..=*high as f32);
+    let is_single = value.is_finite() && f64::from(single) == value;
+    if range.contains(&value) || (is_single && singles.contains(&single)) {
         return Ok(());
     }
-    let (low, high) = (range.start(), range.end());
     let expected = if *high >= f64::MAX / 2.0 {
         format!("{low} or more")
     } else {

@@ -23,15 +23,16 @@ pub struct Schedule {
 
 /// How the learning rate decreases after the warm-up. With `p` as the fraction of the remaining time
 /// that has passed, the multiplier is:
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+///
+/// Variants without settings are structs as well, so that unknown keys are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decay {
     /// `max(floor, ½(1 + cos(π · p)))`, as in MolGPT.
-    #[default]
-    Cosine,
+    Cosine {},
     /// `floor + (1 − floor) · ½(1 + cos(π · p))`, with a warm-up of `(i + 1)/(warmup + 1)`, as in
     /// nanoGPT.
-    CosineWithMinLr,
+    CosineWithMinLr {},
     /// 1 until `p = stable`, then linear to `floor` (Hu et al. 2024, "MiniCPM").
     WarmupStableDecay {
         /// Fraction of the time after the warm-up in which the learning rate stays constant.
@@ -62,11 +63,17 @@ fn default_factor() -> f64 {
     0.5
 }
 
+impl Default for Decay {
+    fn default() -> Self {
+        Self::Cosine {}
+    }
+}
+
 impl Decay {
     /// Validates the settings of the key.
     pub(crate) fn check(&self, key: &str) -> Result<(), ConfigFault> {
         match *self {
-            Self::Cosine | Self::CosineWithMinLr => Ok(()),
+            Self::Cosine {} | Self::CosineWithMinLr {} => Ok(()),
             Self::WarmupStableDecay { stable } => {
                 in_range(&format!("{key}.stable"), stable, 0.0..=1.0)
             }
@@ -96,8 +103,8 @@ impl Schedule {
     /// [`Decay::CosineWithMinLr`] distinguishes.
     pub(crate) fn of_step(&self, before: f64, after: f64, plateaus: u32) -> f64 {
         match self.decay {
-            Decay::CosineWithMinLr if before < self.warmup => after / (self.warmup + 1.0),
-            Decay::CosineWithMinLr => self.multiplier(before, plateaus),
+            Decay::CosineWithMinLr {} if before < self.warmup => after / (self.warmup + 1.0),
+            Decay::CosineWithMinLr {} => self.multiplier(before, plateaus),
             _ => self.multiplier(after, plateaus),
         }
     }
@@ -114,8 +121,8 @@ impl Schedule {
         let progress = ((done - warmup) / (total - warmup).max(1.0)).min(1.0);
         let cosine = 0.5 * (1.0 + (PI * progress).cos());
         match decay {
-            Decay::Cosine => cosine.max(floor),
-            Decay::CosineWithMinLr => floor + (1.0 - floor) * cosine,
+            Decay::Cosine {} => cosine.max(floor),
+            Decay::CosineWithMinLr {} => floor + (1.0 - floor) * cosine,
             Decay::WarmupStableDecay { stable } if progress <= stable => 1.0,
             Decay::WarmupStableDecay { stable } => {
                 1.0 - (1.0 - floor) * (progress - stable) / (1.0 - stable)
@@ -139,7 +146,7 @@ mod tests {
     }
 
     const COSINE: Schedule =
-        Schedule { warmup: 100.0, total: 1100.0, floor: 0.1, decay: Decay::Cosine };
+        Schedule { warmup: 100.0, total: 1100.0, floor: 0.1, decay: Decay::Cosine {} };
 
     #[test]
     fn warms_up_comes_down_and_stays_at_the_floor() {
@@ -147,7 +154,7 @@ mod tests {
         let both = [(0.0, 0.0), (100.0, 1.0), (5000.0, 0.1)];
         check(COSINE, &both);
         check(COSINE, &[(50.0, 0.5), (350.0, quarter), (600.0, 0.5), (1099.0, 0.1)]);
-        let with_min = Schedule { decay: Decay::CosineWithMinLr, ..COSINE };
+        let with_min = Schedule { decay: Decay::CosineWithMinLr {}, ..COSINE };
         check(with_min, &both);
         check(with_min, &[(350.0, 0.1 + 0.9 * quarter), (600.0, 0.55)]);
         // The learning rate of step i < 100 is (i + 1)/101.
@@ -180,7 +187,7 @@ mod tests {
 
     #[test]
     fn no_warmup_starts_at_the_top() {
-        for decay in [Decay::Cosine, Decay::CosineWithMinLr] {
+        for decay in [Decay::Cosine {}, Decay::CosineWithMinLr {}] {
             let schedule = Schedule { warmup: 0.0, total: 10.0, floor: 0.0, decay };
             assert_eq!(schedule.multiplier(0.0, 0), 1.0);
             assert!(schedule.multiplier(10.0, 0) < 1e-12);

@@ -6,6 +6,8 @@ use grpo_data::{ConfigFault, OneOrSeveral};
 use grpo_endpoint::{EndpointConfig, EndpointError, Server};
 use serde::{Deserialize, Serialize};
 
+use crate::error::key_of;
+
 /// Maximum size of a reply in bytes. A token takes about 100 bytes.
 const LARGEST_REPLY: u64 = 1 << 28;
 
@@ -68,9 +70,12 @@ impl VllmConfig {
         let mut bases = Vec::new();
         for config in self.endpoints(self.time_limit, 0) {
             let base = config.check().and_then(|()| config.base());
-            let base = base.map_err(|error| match &error {
-                EndpointError::Setting { key, .. } => ConfigFault::new(*key, error.to_string(), ""),
-                _ => ConfigFault::new("", error.to_string(), ""),
+            let base = base.map_err(|error| {
+                let key = match &error {
+                    EndpointError::Setting { key, .. } => *key,
+                    _ => "",
+                };
+                ConfigFault::new(key, error.with_names(key_of).to_string(), "")
             })?;
             if bases.contains(&base) {
                 let message = format!("rollout.url has {} twice", config.url);
@@ -163,12 +168,17 @@ mod tests {
             "url: rollout.url has http://localhost:1/v1 twice; remove one of them"
         );
         assert!(
-            error("url = 'localhost:1'").starts_with("url: `url` is \"localhost:1\"; expected")
+            error("url = 'localhost:1'").starts_with("url: `rollout.url` is \"localhost:1\" (it does not start with http")
         );
+        for port in ["99999", "65536", "0", "-1", ""] {
+            let error = error(&format!("url = ['http://localhost:1', 'http://127.0.0.1:{port}']"));
+            let expect = format!("(the port `{port}` is not a number from 1 to 65535); expected");
+            assert!(error.contains(&expect), "{error}");
+        }
         let local = "url = 'http://localhost:1'\n";
         let out = error(&format!("{local}time_limit = 0"));
-        assert_eq!(out, "time_limit: `time_limit` is 0; expected seconds between 0.001 and 86400");
-        assert!(error(&format!("{local}parallel = 0")).starts_with("parallel: `parallel` is 0"));
+        assert_eq!(out, "time_limit: `rollout.time_limit` is 0; expected seconds between 0.001 and 86400");
+        assert!(error(&format!("{local}parallel = 0")).starts_with("parallel: `rollout.parallel` is 0"));
         let remote = "url = ['http://localhost:1', 'http://gpu1:8000']";
         assert!(error(remote).starts_with(
             "adapters: rollout.adapters is missing, which the server http://gpu1:8000 requires"

@@ -9,7 +9,7 @@ use grpo_rollout::RolloutError;
 pub enum VllmError {
     /// A request failed.
     #[error(transparent)]
-    Endpoint(#[from] EndpointError),
+    Endpoint(EndpointError),
     /// A server cannot be used.
     #[error("{url}: {what}; {fix}")]
     Server {
@@ -48,6 +48,25 @@ impl VllmError {
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Endpoint(error) if error.is_unavailable())
     }
+}
+
+impl From<EndpointError> for VllmError {
+    fn from(error: EndpointError) -> Self {
+        Self::Endpoint(error.with_names(key_of))
+    }
+}
+
+/// Returns the key of the configuration that sets a setting of an endpoint.
+pub(crate) fn key_of(setting: &str) -> Option<&'static str> {
+    Some(match setting {
+        "url" => "rollout.url",
+        "api_key_env" => "rollout.api_key_env",
+        "ca_file" => "rollout.ca_file",
+        "time_limit" => "rollout.time_limit",
+        "parallel" => "rollout.parallel",
+        "max_tokens" => "sampling.max_new_tokens",
+        _ => return None,
+    })
 }
 
 impl From<VllmError> for RolloutError {

@@ -9,6 +9,7 @@ mod manifests;
 mod module_circles;
 mod opened_files;
 mod sizes;
+mod tagged_enums;
 
 use super::tree::{Tree, Violation};
 
@@ -27,4 +28,5 @@ pub(super) const ALL: &[Rule] = &[
     links::lead_somewhere,
     opened_files::are_regular,
     opened_files::are_not_written_through_links,
+    tagged_enums::have_no_unit_variants,
 ];

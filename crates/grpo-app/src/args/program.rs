@@ -160,9 +160,8 @@ fn group_of_own(name: &str) -> CommandGroup {
         "run" | "train" | "trial" | "pretrain" => CommandGroup::Train,
         "sample" | "logprob" | "merge" | "init" => CommandGroup::Use,
         "explain" | "replay" | "audit" | "report" => CommandGroup::Inspect,
-        "eval" | "compare" | "judge" | "dynamics" | "sweep" | "adapter-layers" | "attention" => {
-            CommandGroup::Evaluate
-        }
+        "score" | "eval" | "compare" | "judge" | "dynamics" | "sweep" | "adapter-layers"
+        | "attention" => CommandGroup::Evaluate,
         "train-tokenizer" | "import-trl" => CommandGroup::Prepare,
         _ => CommandGroup::Other,
     }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use grpo_data::{ChatOptions, PromptSource};
+use grpo_data::{ChatOptions, PromptSource, counted};
 use grpo_model::WeightPrecision;
 use grpo_report::AttentionMaps;
 use serde_json::json;
 
 use crate::device;
-use crate::models::{Trained, read};
+use crate::models::{Trained, read, warn_about};
 use crate::output::{FileInPlace, refuse_existing, say_aside};
 use crate::task::Tasks;
 
@@ -62,11 +62,12 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
     let text = PromptSource::Text(arguments.text.clone());
     let ids = codec.prompt(&text, &ChatOptions::default()).context("the text")?;
     let (base, adapter) = loaded.policy.parts();
+    warn_about(&arguments.model, base);
     let longest = LONGEST.min(base.description().context);
     anyhow::ensure!(
         (1..=longest).contains(&ids.len()),
-        "the text has {} tokens; expected 1 to {longest}",
-        ids.len()
+        "the text has {}; expected 1 to {longest}",
+        counted(ids.len(), "token")
     );
     let layers = base.attention_weights(&ids, adapter);
     // Begin tokens have no text.
@@ -88,10 +89,10 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
     };
     FileInPlace::write_text(path, &[], arguments.force, &text)?;
     say_aside(format_args!(
-        "{}: {} layers, {} tokens",
+        "{}: {}, {}",
         path.display(),
-        maps.layers.len(),
-        maps.tokens.len()
+        counted(maps.layers.len(), "layer"),
+        counted(maps.tokens.len(), "token")
     ));
     Ok(())
 }

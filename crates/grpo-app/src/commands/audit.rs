@@ -13,6 +13,10 @@ use crate::task::Tasks;
 pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let run = arguments.run.display();
     let (steps, findings) = findings(&arguments.run, tasks, Depth::Weights)?;
+    // Files that could not be read for lack of resources are no violation.
+    if let Some(fault) = grpo_data::system_fault() {
+        anyhow::bail!(fault);
+    }
     let violated = findings.iter().filter(|finding| !finding.violations().is_empty()).count();
     match arguments.json {
         true => {

@@ -123,6 +123,7 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     let needs_page =
         arguments.svg.is_some() || formats.iter().any(|(_, format)| matches!(format, Format::Html));
     let page = needs_page.then(|| compared.page(arguments.command(), &suite)).transpose()?;
+    let mut files = Vec::new();
     for (path, format) in formats {
         let text = match format {
             Format::Markdown => compared.markdown(),
@@ -132,16 +133,17 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
             }
             Format::Html => page.as_ref().map_or(Ok(String::new()), render_comparison)?,
         };
-        FileInPlace::write_text(path, &inputs, arguments.force, &text)?;
+        files.push(FileInPlace::with_text(path, &inputs, arguments.force, &text)?);
     }
     if let (Some(folder), Some(page)) = (&arguments.svg, &page) {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
         for chart in comparison_charts(page)? {
             let path = folder.join(chart.file_name);
-            FileInPlace::write_text(&path, &inputs, arguments.force, &chart.svg)?;
+            files.push(FileInPlace::with_text(&path, &inputs, arguments.force, &chart.svg)?);
         }
     }
+    FileInPlace::finish_all(files)?;
     let (header, rows) = compared.rows();
     say(format_args!("{}", table(header, rows, 1..)));
     for line in [compared.legend(), compared.front().trim().to_owned()] {

@@ -1,5 +1,7 @@
 //! `grpo eval`: computes metrics of files of generated text.
 
+mod rewarded;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -12,13 +14,14 @@ use grpo_eval::stats::Direction;
 use serde_json::{Map, Value, json};
 
 use crate::config::nearest;
-use crate::eval::{
-    Columns, DEFAULT_PASS, Generations, Measured, Rewarded, Suite, SuiteOptions, TEXT_SUITE,
-};
+use crate::eval::{Columns, DEFAULT_PASS, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
 use crate::output::{FileInPlace, refuse_existing, say, say_aside, short_decimals, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
+use crate::train_file::LoadedReward;
 use crate::visible::data_output;
+
+use rewarded::Rewarded;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -194,6 +197,8 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         arguments.gate.iter().map(|gate| Gate::parse(gate)).collect::<Result<Vec<_>, _>>()?;
     let whole = arguments.reward.is_some();
     let columns = Columns { whole, ..arguments.columns.columns(tasks) };
+    let reward = arguments.reward.as_deref();
+    let reward = reward.map(|path| LoadedReward::read(path, &[], tasks)).transpose()?;
     let mut entries = Vec::new();
     let mut all = Vec::new();
     let mut passed = true;
@@ -201,8 +206,8 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         let _phase = Phase::begin(format!("evaluating {}", file.display()));
         let mut generations = Generations::read(file, &columns)?;
         let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
-        let rewarded = arguments.reward.as_deref();
-        let rewarded = rewarded.map(|path| Rewarded::new(path, file, &mut generations, tasks));
+        let rewarded = reward.as_ref();
+        let rewarded = rewarded.map(|reward| Rewarded::new(reward, file, &mut generations, tasks));
         let rewarded = rewarded.transpose()?;
         let measure = || -> anyhow::Result<Measured> {
             let mut measured = (suite.measure)(&generations, &arguments.options)?;

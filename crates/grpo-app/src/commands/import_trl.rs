@@ -25,8 +25,7 @@ pub(crate) fn run(arguments: &ImportTrlArguments, tasks: &Tasks) -> anyhow::Resu
     let mut file = FileInPlace::create_beside(&output, &[config], arguments.force)?;
     let written = file.write_all(imported.toml.as_bytes());
     written.with_context(|| format!("cannot write {}", output.display()))?;
-    template.map(FileInPlace::finish).transpose()?;
-    file.finish()?;
+    FileInPlace::finish_all([template, Some(file)].into_iter().flatten())?;
     match arguments.json {
         true => say_data(format_args!("{}", imported.json()?)),
         false => {

@@ -1,34 +1,38 @@
 //! `grpo judge`: a language model behind an OpenAI-compatible endpoint compares or rates answers.
 
 mod inputs;
+mod shown;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use grpo_data::Shortened;
 use grpo_endpoint::{
-    Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices, Usage,
+    Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices,
 };
 use grpo_eval::judge::{
     JudgeAgreement, JudgeAnswer, JudgedPair, Pair, PairwiseSummary, ScoreSummary, ScoredText,
     score_question,
 };
-use grpo_eval::stats::{Bootstrap, Estimate, rater_agreement};
+use grpo_eval::stats::{Bootstrap, rater_agreement};
 use serde_json::{Map, Value, json};
 
+use self::shown::{
+    is_one_per_prompt, number, show_pairs, show_per_prompt, show_scores, show_usage,
+};
 use crate::commands::eval::ColumnArguments;
 use crate::eval::Generations;
-use crate::output::{
-    FileInPlace, Progress, refuse_existing, refuse_input, refuse_same, say, say_aside,
-};
+use crate::output::{FileInPlace, Progress, refuse_input, refuse_same, say, say_aside, sentence};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo judge grpo.jsonl base.jsonl --endpoint http://localhost:8000 --model judge -o judged.json
   grpo judge grpo.jsonl --endpoint https://api.openai.com/v1 --api-key-env OPENAI_API_KEY --model gpt-4.1-mini --cache judge-cache.jsonl
 
-Each pair is judged twice, with swapped order; a pair counts as won if both judgements agree. With one file, each answer gets a score from 1 to 10. docs/metrics.md describes all numbers.")]
+Each pair is judged twice, with swapped order; a pair counts as won if both judgements agree. With one file, each answer gets a score from 1 to 10. The exit code is 1 if no pair or answer could be judged. docs/metrics.md describes all numbers.")]
 pub(crate) struct JudgeArguments {
     /// File of answers to judge, as for `grpo eval`
     #[arg(value_name = "FILE", help_heading = "Input")]
@@ -96,9 +100,13 @@ pub(crate) struct JudgeArguments {
 
 pub(crate) fn run(arguments: &JudgeArguments) -> anyhow::Result<()> {
     check(arguments)?;
+    // Before the first request, whose costs would be lost.
+    let inputs = input_files(arguments);
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let output = arguments.output.as_ref().map(create).transpose()?;
     let criteria = inputs::criteria(arguments.criteria.as_deref())?;
     let bootstrap = Bootstrap { seed: arguments.seed, ..Bootstrap::default() };
-    let (judge, results) = match &arguments.other {
+    let Judged { judge, results, failure } = match &arguments.other {
         Some(other) => compare(arguments, other, &criteria, &bootstrap)?,
         None => rate(arguments, &criteria, &bootstrap)?,
     };
@@ -108,7 +116,29 @@ pub(crate) fn run(arguments: &JudgeArguments) -> anyhow::Result<()> {
         usage.cost(&Prices { prompt: *prompt, completion: *completion })
     });
     show_usage(&usage, cost);
-    let Some(path) = &arguments.output else { return Ok(()) };
+    let mut kept = String::new();
+    if let Some(mut file) = output {
+        let path = file.path().display().to_string();
+        let all = all_results(arguments, &judge, &criteria, cost, results);
+        let text = serde_json::to_string_pretty(&all).context("the numbers are finite")? + "\n";
+        file.write_all(text.as_bytes()).with_context(|| format!("cannot write {path}"))?;
+        file.finish()?;
+        kept = format!("; the judge's answers are in {path}");
+    }
+    match failure {
+        Some(failure) => anyhow::bail!("{failure}{kept}"),
+        None => Ok(()),
+    }
+}
+
+/// Returns the content of the output file.
+fn all_results(
+    arguments: &JudgeArguments,
+    judge: &Judge,
+    criteria: &str,
+    cost: Option<f64>,
+    results: Map<String, Value>,
+) -> Map<String, Value> {
     let mut all = Map::from_iter([
         ("file".to_owned(), json!(arguments.file.display().to_string())),
         (
@@ -123,12 +153,11 @@ pub(crate) fn run(arguments: &JudgeArguments) -> anyhow::Result<()> {
         ("extra".to_owned(), json!(judge.settings.extra)),
         ("criteria".to_owned(), json!(criteria)),
         ("seed".to_owned(), json!(arguments.seed)),
-        ("usage".to_owned(), json!(usage)),
+        ("usage".to_owned(), json!(judge.client.usage())),
         ("cost".to_owned(), json!(cost)),
     ]);
     all.extend(results);
-    let text = serde_json::to_string_pretty(&all).context("the numbers are finite")? + "\n";
-    FileInPlace::write_text(path, &input_files(arguments), arguments.force, &text)
+    all
 }
 
 fn check(arguments: &JudgeArguments) -> anyhow::Result<()> {
@@ -144,10 +173,6 @@ fn check(arguments: &JudgeArguments) -> anyhow::Result<()> {
     if let Some(cache) = &arguments.cache {
         refuse_input("another file for --cache", cache, &inputs)?;
     }
-    if let Some(output) = &arguments.output {
-        refuse_input("another file for -o", output, &inputs)?;
-        refuse_existing(output, arguments.force)?;
-    }
     Ok(())
 }
 
@@ -157,13 +182,29 @@ fn input_files(arguments: &JudgeArguments) -> Vec<&Path> {
     std::iter::once(file).chain(optional).map(PathBuf::as_path).collect()
 }
 
+/// What was judged.
+struct Judged {
+    judge: Judge,
+    /// For the output file.
+    results: Map<String, Value>,
+    /// Why the command fails although there are results.
+    failure: Option<String>,
+}
+
+/// Returns the failure of a judge whose answers cannot be used.
+fn unusable(what: &str, [unparsable, truncated, unanswered]: [usize; 3]) -> String {
+    format!(
+        "none of the {what}: {unparsable} unparsable, {truncated} truncated, {unanswered} missing; use another --model, or raise --max-tokens"
+    )
+}
+
 /// Compares two files.
 fn compare(
     arguments: &JudgeArguments,
     other: &Path,
     criteria: &str,
     bootstrap: &Bootstrap,
-) -> anyhow::Result<(Judge, Map<String, Value>)> {
+) -> anyhow::Result<Judged> {
     let files = [arguments.file.as_path(), other];
     let found = inputs::pairs(files, &arguments.columns.plain(), arguments.per_prompt)?;
     let other_judge = arguments.agreement_with.as_deref();
@@ -175,6 +216,11 @@ fn compare(
     show_pairs(&summary, is_one_per_prompt(&judged));
     show_per_prompt(&found.per_prompt, arguments.per_prompt);
     let mut results = Map::from_iter([("summary".to_owned(), json!(summary))]);
+    let failure = (summary.judged == 0).then(|| {
+        let counts = [summary.unparsable, summary.truncated, summary.unanswered];
+        let pairs = summary.pairs;
+        unusable(&format!("{pairs} pairs has usable answers in both orders"), counts)
+    });
     if let Some(other_judge) = other_judge {
         let agreement = JudgeAgreement::new(&judged, &other_judge)?;
         say(format_args!(
@@ -186,7 +232,7 @@ fn compare(
         results.insert("agreement".to_owned(), json!(agreement));
     }
     results.insert("pairs".to_owned(), json!(judged));
-    Ok((judge, results))
+    Ok(Judged { judge, results, failure })
 }
 
 /// Rates the answers of a file.
@@ -194,7 +240,7 @@ fn rate(
     arguments: &JudgeArguments,
     criteria: &str,
     bootstrap: &Bootstrap,
-) -> anyhow::Result<(Judge, Map<String, Value>)> {
+) -> anyhow::Result<Judged> {
     let answers = inputs::answers(&arguments.file, &arguments.columns.plain())?;
     let other_judge = arguments.agreement_with.as_deref();
     let other_judge = other_judge
@@ -207,11 +253,18 @@ fn rate(
     let counts = answers.prompts.iter().map(|of| of.generations.len().min(arguments.per_prompt));
     show_per_prompt(&counts.collect::<Vec<_>>(), arguments.per_prompt);
     let mut results = Map::from_iter([("summary".to_owned(), json!(summary))]);
-    if let Some(other_judge) = other_judge {
-        results.insert("agreement".to_owned(), agreement_of_ratings(&scored, &other_judge)?);
+    let mut failure = (summary.scored == 0).then(|| {
+        let counts = [summary.unparsable, summary.truncated, summary.unanswered];
+        unusable(&format!("{} texts has a usable answer", summary.texts), counts)
+    });
+    if let (Some(other_judge), None) = (other_judge, &failure) {
+        match agreement_of_ratings(&scored, &other_judge) {
+            Ok(agreement) => drop(results.insert("agreement".to_owned(), agreement)),
+            Err(error) => failure = Some(sentence(&error)),
+        }
     }
     results.insert("texts".to_owned(), json!(scored));
-    Ok((judge, results))
+    Ok(Judged { judge, results, failure })
 }
 
 /// Prints and returns the correlation of two judges' ratings of the texts that both rated.
@@ -256,11 +309,12 @@ impl Judge {
         settings.max_tokens = arguments.max_tokens;
         if let Some(extra) = &arguments.extra {
             settings.extra = serde_json::from_str(extra).with_context(|| {
+                let extra = Shortened(extra);
                 format!("--extra {extra}: expected a JSON object, e.g. '{{\"seed\": 7}}'")
             })?;
         }
-        settings.check()?;
-        let mut client = Client::new(config)?;
+        settings.check().map_err(in_options)?;
+        let mut client = Client::new(config).map_err(in_options)?;
         if let Some(path) = &arguments.cache {
             client = client.with_cache(Cache::open(path)?);
         }
@@ -306,11 +360,12 @@ impl Judge {
         let step = |of: grpo_endpoint::Progress| {
             progress.step(format!("{} requests", of.usage.requests));
         };
-        let replies = self.client.send_all(&requests, step)?;
+        let replies = self.client.send_all(&requests, step).map_err(in_options)?;
         progress.finish();
         let models = replies.iter().flatten().filter_map(|answer| answer.model.clone());
         self.reported_models.extend(models);
         if let Some(error) = replies.iter().find_map(|reply| reply.as_ref().err()) {
+            let error = in_options(error.clone());
             say_aside(format_args!(
                 "warning: questions without an answer, the first because of: {error}"
             ));
@@ -319,80 +374,26 @@ impl Judge {
     }
 }
 
+/// Names the options of the command instead of the settings of an endpoint.
+fn in_options(error: EndpointError) -> EndpointError {
+    error.with_names(|setting| {
+        Some(match setting {
+            "url" => "--endpoint",
+            "model" => "--model",
+            "api_key_env" => "--api-key-env",
+            "parallel" => "--parallel",
+            "time_limit" => "--time-limit",
+            "retries" => "--retries",
+            "longest_pause" => "--longest-pause",
+            "ca_file" => "--ca-file",
+            "extra" => "--extra",
+            "max_tokens" => "--max-tokens",
+            _ => return None,
+        })
+    })
+}
+
 fn answer(reply: &Reply) -> Option<JudgeAnswer<'_>> {
     let ChatAnswer { text, is_truncated, .. } = reply.as_ref().ok()?;
     Some(JudgeAnswer { text, is_truncated: *is_truncated })
-}
-
-/// Returns whether no prompt has two judged pairs, which the sign test assumes.
-fn is_one_per_prompt(judged: &[JudgedPair]) -> bool {
-    let mut prompts = HashSet::new();
-    let mut judged = judged.iter().filter(|judged| judged.outcome().is_some());
-    judged.all(|judged| prompts.insert(judged.pair.prompt.as_str()))
-}
-
-fn number(value: Option<f64>) -> String {
-    value.map_or("–".to_owned(), |value| format!("{value:.3}"))
-}
-
-fn interval(estimate: Option<&Estimate>) -> String {
-    estimate.map_or(String::new(), |of| format!(" [{:.3}, {:.3}]", of.low, of.high))
-}
-
-fn show_pairs(of: &PairwiseSummary, is_one_per_prompt: bool) {
-    say(format_args!(
-        "pairs        {}: {} won, {} tied, {} lost; {} answers unparsable, {} truncated, {} missing",
-        of.pairs, of.wins, of.ties, of.losses, of.unparsable, of.truncated, of.unanswered
-    ));
-    say(format_args!(
-        "win rate     {}{}, sign test p = {}",
-        number(of.win_rate),
-        interval(of.interval.as_ref()),
-        number(of.p_value.filter(|_| is_one_per_prompt))
-    ));
-    say(format_args!(
-        "order        agreement {}, kappa {}; the first response won both times in {}, the second in {}",
-        number(of.orders.agreement),
-        number(of.orders.kappa),
-        number(of.first_position),
-        number(of.second_position)
-    ));
-}
-
-fn show_scores(of: &ScoreSummary) {
-    say(format_args!(
-        "score        {}{} over {} of {} texts; {} answers unparsable, {} truncated, {} missing",
-        number(of.mean),
-        interval(of.interval.as_ref()),
-        of.scored,
-        of.texts,
-        of.unparsable,
-        of.truncated,
-        of.unanswered
-    ));
-}
-
-/// Prints how many answers per prompt were judged, if some prompts have fewer than asked for.
-fn show_per_prompt(counts: &[usize], per_prompt: usize) {
-    let fewer = counts.iter().filter(|count| **count < per_prompt).count();
-    let (Some(least), Some(most)) = (counts.iter().min(), counts.iter().max()) else { return };
-    if fewer > 0 {
-        say(format_args!(
-            "answers      {least} to {most} per prompt; fewer than --per-prompt {per_prompt} for {fewer} of {} prompts",
-            counts.len()
-        ));
-    }
-}
-
-fn show_usage(usage: &Usage, cost: Option<f64>) {
-    let at_least = if usage.uncounted_answers > 0 { "at least " } else { "" };
-    say(format_args!(
-        "requests     {} ({} retried, {} answers from the cache), {at_least}{} + {} tokens{}",
-        usage.requests,
-        usage.retries,
-        usage.cache_hits,
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        cost.map_or(String::new(), |cost| format!(", cost {at_least}{cost:.4}"))
-    ));
 }

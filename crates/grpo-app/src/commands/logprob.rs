@@ -90,16 +90,19 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     let mut full = arguments.full.as_deref().map(|path| full_file(path, arguments)).transpose()?;
     let table = full.as_mut().map(LogprobTable::new).transpose();
     let mut table = table.context("cannot write --full")?;
-    match &arguments.output {
+    let output = match &arguments.output {
         Some(path) => {
             let mut file = FileInPlace::create_beside(path, &[&arguments.input], arguments.force)?;
             score_all(reader, &scored, &mut table, &mut file)?;
-            file.finish()?;
+            Some(file)
         }
-        None => score_all(reader, &scored, &mut table, &mut data_output())?,
-    }
+        None => {
+            score_all(reader, &scored, &mut table, &mut data_output())?;
+            None
+        }
+    };
     table.map(LogprobTable::finish).transpose().context("cannot write --full")?;
-    full.map_or(Ok(()), FileInPlace::finish)
+    FileInPlace::finish_all([output, full].into_iter().flatten())
 }
 
 /// Creates the file for `--full`.

@@ -103,7 +103,7 @@ impl DataSection<DataKeys> {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelSection {
     n_layer: usize,
@@ -120,7 +120,10 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     {
         return (pretraining.run)(tasks, arguments);
     }
-    if let (Some(path), true) = (&arguments.config, command_of(&keys) == "train") {
+    // An empty file is not one of another command.
+    let is_of_train = command_of(&keys) == "train"
+        && ["train", "reward", "loss", "rollout"].iter().any(|key| keys.contains_key(*key));
+    if let (Some(path), true) = (&arguments.config, is_of_train) {
         let path = path.display();
         anyhow::bail!("{path} is a configuration of `grpo train`; run `grpo train {path}`");
     }
@@ -190,6 +193,10 @@ impl PretrainFile {
         self.pretrain.check().map_err(|error| origin.explain(error))?;
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
+        }
+        if let Some(ModelSection { n_layer, n_head, n_embd, block_size }) = self.model {
+            supervised_run::ModelSizes { n_layer, n_head, n_embd }.check(origin)?;
+            origin.check("model.block_size", block_size as f64, 1.0..=f64::from(1 << 20))?;
         }
         self.save.check(origin)
     }

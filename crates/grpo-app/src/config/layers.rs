@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_data::{
-    ConfigFault, Shortened, deserialize_settings, in_plain_words, regular_file, short_number,
-};
-use grpo_train::TrainError;
+use grpo_data::{ConfigFault, Shortened, deserialize_settings, regular_file};
+use grpo_train::{TrainError, in_range};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::published_names::published_name;
+use super::syntax::syntax_fault;
 use crate::example_hint::example_hint;
 
 /// A configuration and the origin of its keys.
@@ -124,11 +123,7 @@ impl Origin {
         value: f64,
         range: std::ops::RangeInclusive<f64>,
     ) -> anyhow::Result<()> {
-        if range.contains(&value) {
-            return Ok(());
-        }
-        let expected = format!("{} to {}", range.start(), short_number(*range.end()));
-        Err(self.locate(ConfigFault::out_of_range(key, value, &expected)).into())
+        in_range(key, value, range).map_err(|fault| self.locate(fault).into())
     }
 
     /// Returns `file:line: ` for the topmost layer that contains `key` or its table. If there is no
@@ -214,7 +209,7 @@ struct Layer {
 fn parse_text(path: &Path, text: &str) -> anyhow::Result<Table> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
-        anyhow::anyhow!("{}:{line}: {}", path.display(), in_plain_words(error.message(), "table"))
+        anyhow::anyhow!("{}:{line}: {}", path.display(), syntax_fault(text, &error))
     })
 }
 

@@ -4,6 +4,7 @@
 mod layers;
 mod published_names;
 mod records;
+mod syntax;
 
 pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
 pub(crate) use layers::{nearest, of_text};

@@ -46,6 +46,11 @@ impl Method {
             !name.is_empty() && !files.is_empty(),
             "`{text}` is not a method; write FILE or NAME=FILE,FILE"
         );
+        anyhow::ensure!(
+            !name.chars().any(char::is_control),
+            "the name `{}` of a method contains a line break or another control character; write NAME=FILE with another name",
+            short_text(&name)
+        );
         Ok(Self { name, files })
     }
 }

@@ -87,7 +87,8 @@ impl Compared {
     pub(crate) fn markdown(&self) -> String {
         let (header, rows) = self.rows();
         let line = |cells: &[String]| {
-            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let cells: Vec<String> =
+                cells.iter().map(|cell| one_line(cell).replace('|', "\\|")).collect();
             format!("| {} |\n", cells.join(" | "))
         };
         let rule = format!("|---|{}\n", "---:|".repeat(header.len() - 1));
@@ -166,10 +167,15 @@ fn latex_text(legend: &str) -> String {
     text.replace('–', "--")
 }
 
+/// Replaces line breaks and other control characters, e.g. of a metric's name, which would end a row.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 /// Escapes LaTeX's special characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
-    for c in text.chars() {
+    for c in one_line(text).chars() {
         match c {
             '\\' => escaped += "\\textbackslash{}",
             '~' => escaped += "\\textasciitilde{}",
@@ -182,4 +188,20 @@ fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_stays_in_its_row() {
+        assert_eq!(one_line("x\n\n# h\r\u{7}"), "x  # h  ");
+        assert_eq!(escaped("a\n& b"), "a \\& b");
+        for name in ["x\n\n# h", "a\rb", "\u{1b}[2J"] {
+            let error = super::super::comparison::Method::parse(&format!("{name}=g.jsonl"));
+            assert!(error.unwrap_err().to_string().contains("control character"), "{name:?}");
+        }
+        assert!(super::super::comparison::Method::parse("a b=g.jsonl").is_ok());
+    }
 }

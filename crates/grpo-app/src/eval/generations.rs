@@ -70,6 +70,19 @@ pub struct Columns {
     pub whole: bool,
 }
 
+impl Columns {
+    /// Returns the option that chose a key, if any did.
+    fn chosen(&self) -> Option<&'static str> {
+        let options = [
+            ("--column", &self.completion),
+            ("--prompt-column", &self.prompt),
+            ("--reference-column", &self.reference),
+            ("--score-column", &self.score),
+        ];
+        options.into_iter().find_map(|(option, name)| name.as_ref().map(|_| option))
+    }
+}
+
 impl PromptGenerations {
     /// Returns the generated texts.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
@@ -126,6 +139,11 @@ impl Generations {
         match ending.as_str() {
             "csv" => read_csv(path, add)?,
             "jsonl" | "json" | "parquet" => read_objects(path, add)?,
+            "smi" | "txt" if columns.chosen().is_some() => anyhow::bail!(
+                "{}: lines of text have no keys or columns; remove {}",
+                path.display(),
+                columns.chosen().unwrap_or_default()
+            ),
             "smi" | "txt" => read_lines(path, |text| {
                 is_empty = false;
                 let text = text.to_owned();
@@ -411,7 +429,7 @@ mod tests {
             ("text\nabc\n\"def\nghi\n", "line 3 of `o.csv` has an unterminated quoted field"),
             ("text\n\"abc", "line 2 of `o.csv` has an unterminated quoted field"),
             ("text\n\"a\"b\n", "line 2 of `o.csv` has text after a quoted field"),
-            ("text,reward\na\n", "line 2 of `o.csv` has 1 fields, but the header has 2"),
+            ("text,reward\na\n", "line 2 of `o.csv` has 1 field, but the header has 2"),
             ("text\na,b\n", "line 2 of `o.csv` has 2 fields, but the header has 1"),
         ] {
             let found = fault("o.csv", csv);

@@ -7,7 +7,6 @@ mod dynamics;
 mod generations;
 mod pass_rule;
 mod records;
-mod rewarded;
 mod rows;
 mod text;
 
@@ -24,9 +23,8 @@ pub(crate) use self::dynamics::Dynamics;
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
 pub(crate) use self::pass_rule::PassRule;
 pub(crate) use self::records::references;
-pub(crate) use self::rewarded::Rewarded;
-pub use self::rows::{CompletionRow, CompletionRows, RowFormat};
-pub(crate) use self::rows::{TEXT_ROWS, completion_rows, with_prompt_fields};
+pub use self::rows::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
+pub(crate) use self::rows::{completion_rows, row};
 pub(crate) use self::text::TEXT_SUITE;
 
 /// A set of metrics for one kind of text.

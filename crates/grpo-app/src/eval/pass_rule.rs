@@ -1,6 +1,7 @@
 //! When a completion passes, for Pass@k.
 
 use anyhow::Context;
+use grpo_data::regex_reason;
 use grpo_eval::{Embedder, HashedNgrams, QualityChecker, cosine};
 use grpo_rewards::{AnswerReward, Reward, RewardInput};
 use regex::Regex;
@@ -129,12 +130,8 @@ impl PassRule {
 const ANSWER: &str = "answer";
 
 fn regex(option: &str, pattern: &str) -> anyhow::Result<Regex> {
-    Regex::new(pattern).map_err(|error| {
-        // The last line contains the error. The preceding lines show its position.
-        let fault = error.to_string();
-        let fault = fault.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        anyhow::anyhow!("{option}{pattern}: {fault}")
-    })
+    Regex::new(pattern)
+        .map_err(|error| anyhow::anyhow!("{option}{pattern}: {}", regex_reason(&error)))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::{
-    Bytes, CsvQuotes, DataError, FileOrigin, LineReader, ObjectReader, cell_separator,
+    Bytes, CsvQuotes, DataError, FileOrigin, LineReader, ObjectReader, cell_separator, counted,
     message_text, nested_field, open_file, short_text, too_long,
 };
 use serde_json::{Map, Value};
@@ -215,9 +215,9 @@ pub(super) fn read_csv(
         };
         anyhow::ensure!(
             cells.len() == names.len(),
-            "line {line} of `{}` has {} fields, but the header has {}; add the missing fields, or quote fields that contain the separator",
+            "line {line} of `{}` has {}, but the header has {}; add the missing fields, or quote fields that contain the separator",
             path.display(),
-            cells.len(),
+            counted(cells.len(), "field"),
             names.len()
         );
         let values = cells.iter().map(|cell| match cell.is_empty() {
@@ -232,7 +232,11 @@ pub(super) fn read_csv(
 fn columns(path: &Path, cells: &[&str]) -> anyhow::Result<Vec<String>> {
     let names: Vec<String> = cells.iter().map(|name| name.trim().to_owned()).collect();
     if let Some((_, name)) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
-        anyhow::bail!("{}: two columns are named `{name}`; rename one", path.display());
+        anyhow::bail!(
+            "{}: two columns are named `{}`; rename one",
+            path.display(),
+            short_text(name)
+        );
     }
     Ok(names)
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use grpo_rewards::{Identify, RewardInput};
 
 use super::generations::{Columns, Generation, Generations, last_recorded};
-use crate::task::Tasks;
 
 /// A completion with everything that a reward reads.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,7 +36,7 @@ pub struct RowFormat {
 }
 
 /// Any file of generated text.
-pub(crate) const TEXT_ROWS: RowFormat = RowFormat {
+pub const TEXT_ROWS: RowFormat = RowFormat {
     holds: "completions",
     column: "completion",
     label: "prompt",
@@ -76,16 +75,4 @@ pub(crate) fn completion_rows(
     column: Option<&str>,
 ) -> anyhow::Result<CompletionRows> {
     (format.open)(path, column)
-}
-
-/// Adds the fields that a task's prompts have in training, e.g. the tweet, which samples have as the
-/// key of the prompt. The prompt itself is another text: the template's.
-pub(crate) fn with_prompt_fields(mut row: CompletionRow, tasks: &Tasks) -> CompletionRow {
-    let fields = &mut row.input.fields;
-    if let Some(key) = fields.get("prompt_key").cloned() {
-        for field in tasks.iter().filter_map(|task| task.prompt_field()) {
-            fields.entry(field).or_insert_with(|| key.clone());
-        }
-    }
-    row
 }

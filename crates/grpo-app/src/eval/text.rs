@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::statistics::{mean, sample_variance};
+use grpo_data::statistics::{mean, percentile_of_sorted, sample_variance};
 use grpo_eval::stats::Bootstrap;
 use grpo_eval::{
     BertScore, Candidates, DiversityEfficiency, Embedder, GroupDiversity, HashedNgrams,
@@ -62,6 +62,8 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         ("characters/*", "characters"),
         ("bertscore/*", "-1 to 1"),
         ("score/*", "of the score or reward"),
+        ("rewards/unscored", "texts"),
+        ("rewards/*", "of the reward"),
         ("perplexity", "1 or more"),
         ("output_entropy", "nats"),
         ("*", "0 to 1"),
@@ -212,11 +214,8 @@ fn scores(measured: &mut Measured, all: &Generations) {
     }
     let mut sorted = scores;
     sorted.sort_by(f64::total_cmp);
-    let median = |of: &[f64]| (of[(of.len() - 1) / 2] + of[of.len() / 2]) / 2.0;
-    if let (Some(least), Some(greatest)) = (sorted.first(), sorted.last()) {
-        measured.add("score/min", *least);
-        measured.add("score/max", *greatest);
-        measured.add("score/median", median(&sorted));
+    for (name, share) in [("score/min", 0.0), ("score/median", 0.5), ("score/max", 1.0)] {
+        measured.add(name, percentile_of_sorted(&sorted, share));
     }
     let of_prompt = |prompt: &PromptGenerations| {
         let scores: Vec<f64> = prompt.generations.iter().filter_map(|of| of.score).collect();

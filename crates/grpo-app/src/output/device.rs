@@ -1,7 +1,7 @@
 //! Devices, pipes and standard output as output files.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Opens a device or pipe for writing, without waiting for a process that reads it. Nothing is
@@ -9,7 +9,10 @@ use std::path::Path;
 pub(super) fn open_device(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true);
-    open(&mut options, path)
+    let mut file = open(&mut options, path)?;
+    // A device such as /dev/full refuses it now, and not only the results of a long command.
+    file.write(&[]).map(drop)?;
+    Ok(file)
 }
 
 #[cfg(unix)]
@@ -42,9 +45,16 @@ fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Read;
 
     use super::*;
+
+    #[test]
+    fn a_full_device_is_refused_before_anything_is_written() {
+        let error = open_device(Path::new("/dev/full")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        open_device(Path::new("/dev/null")).unwrap();
+    }
 
     #[test]
     fn a_named_pipe_needs_a_reader_and_a_file_keeps_its_content() {

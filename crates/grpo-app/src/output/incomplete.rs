@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use grpo_data::{FileKind, Locked, OwnFolder};
 
@@ -15,8 +17,8 @@ fn incomplete() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     INCOMPLETE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a file or folder that has just been created.
-pub(crate) fn begin(path: PathBuf) -> PathBuf {
+/// Adds a file or folder that has just been created, and is removed if a signal ends the process.
+pub fn begin(path: PathBuf) -> PathBuf {
     incomplete().insert(path.clone());
     path
 }
@@ -70,11 +72,34 @@ pub(super) fn end(path: &Path) {
     incomplete().remove(path);
 }
 
+/// Whether a signal ends the process.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Does not return if a signal ends the process. Writers of a folder with many files call this before
+/// each of them, so that the folder can be removed.
+pub fn stop_if_ending() {
+    while IS_ENDING.load(Ordering::SeqCst) {
+        thread::park();
+    }
+}
+
 /// Removes all files and folders before the process exits without dropping their owners.
 pub(crate) fn remove_incomplete() {
+    /// Number of attempts to remove a folder that another thread writes.
+    const ATTEMPTS: usize = 100;
+    IS_ENDING.store(true, Ordering::SeqCst);
     for path in incomplete().iter() {
-        let removed = std::fs::remove_file(path);
-        let _gone = removed.or_else(|_| std::fs::remove_dir_all(path));
+        if std::fs::remove_file(path).is_ok() {
+            continue;
+        }
+        for _ in 0..ATTEMPTS {
+            if path.symlink_metadata().is_err() {
+                break;
+            }
+            let _gone = std::fs::remove_dir_all(path);
+            // The file that is being written brings its folder back.
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -2,11 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
+use grpo_data::regular_file;
+
 /// Returns an error if `path` is one of `inputs`. `other` suggests an alternative.
 pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     anyhow::ensure!(
         !inputs.iter().any(|input| is_same_place(input, path)),
         "{} is the input; use {other}",
+        path.display()
+    );
+    Ok(())
+}
+
+/// Returns an error if `path` is a file that this process has read, whether or not an argument names
+/// it, such as a file that the configuration extends.
+pub(super) fn refuse_opened(path: &Path) -> anyhow::Result<()> {
+    let is_input = || regular_file::opened().iter().any(|input| is_same_place(input, path));
+    anyhow::ensure!(
+        is_device(path) || !path.exists() || !is_input(),
+        "{} is an input of this command; choose a different output file",
         path.display()
     );
     Ok(())

@@ -1,8 +1,9 @@
 //! Error messages in a single sentence.
 
 use std::error::Error;
+use std::io;
 
-use grpo_data::{in_plain_words, json_reason, plain_numbers};
+use grpo_data::{in_plain_words, json_reason, plain_numbers, system_words};
 
 /// Joins an error and its causes into one sentence without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
@@ -17,11 +18,29 @@ pub fn sentence(error: &anyhow::Error) -> String {
     }
     // Values from files and arguments may contain line breaks.
     let sentence = sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    without_os_codes(&sentence)
+    cut(without_os_codes(&sentence))
+}
+
+/// Number of characters of an error that are shown. Longer ones quote a file or an argument.
+const LONGEST: usize = 4000;
+
+/// Cuts a long text in the middle, because the remedy is at its end.
+fn cut(text: String) -> String {
+    let length = text.chars().count();
+    if length <= LONGEST {
+        return text;
+    }
+    let start = text.chars().take(LONGEST / 2);
+    let end = text.chars().skip(length - LONGEST / 2);
+    start.chain(" … ".chars()).chain(end).collect()
 }
 
 /// Describes a cause. Those of libraries have words of Rust.
 fn words(cause: &(dyn Error + 'static)) -> String {
+    let of_system = cause.downcast_ref::<io::Error>().and_then(system_words);
+    if let Some((what, remedy)) = of_system {
+        return format!("{what}; {remedy}");
+    }
     if let Some(error) = cause.downcast_ref::<serde_json::Error>() {
         return json_reason(error);
     }
@@ -45,7 +64,7 @@ pub fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String
 }
 
 /// Operating system messages and their replacements.
-const OS_FAULTS: [(&str, &str); 7] = [
+const OS_FAULTS: [(&str, &str); 17] = [
     ("No such file or directory", "no such file or folder"),
     ("File exists", "a file with this name exists"),
     ("Is a directory", "it is a folder"),
@@ -53,6 +72,19 @@ const OS_FAULTS: [(&str, &str); 7] = [
     ("Permission denied", "permission denied"),
     ("No space left on device", "no space left on the disk"),
     ("File too large", "the file is too large"),
+    ("File name too long", "a name in the path, or the path, is too long; use a shorter one"),
+    ("Too many levels of symbolic links", "its symbolic links lead in a circle; use another path"),
+    ("Too many open files", "the limit on open files is too low; raise it with `ulimit -n 1024`"),
+    ("Too many open files in system", "the machine has too many open files; end other programs"),
+    ("Input/output error", "the disk reports an input or output error; check the disk"),
+    ("Cannot allocate memory", "the memory is used up or limited (ulimit -v)"),
+    (
+        "Resource temporarily unavailable",
+        "memory or the number of processes is limited (ulimit -v, ulimit -u)",
+    ),
+    ("Disk quota exceeded", "the disk quota is used up"),
+    ("Read-only file system", "the file system is read-only"),
+    ("Directory not empty", "the folder is not empty"),
 ];
 
 /// Replaces messages such as `Is a directory (os error 21)`.
@@ -90,5 +122,31 @@ mod tests {
             "a: it is a folder: b: Strange",
         );
         check("nothing (os error", "nothing (os error");
+        for code in [5, 11, 12, 23, 24, 30, 36, 39, 40] {
+            let raw = std::io::Error::from_raw_os_error(code).to_string();
+            let said = without_os_codes(&raw);
+            assert!(said.starts_with(char::is_lowercase), "{raw}: {said}");
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_cause_is_not_repeated() {
+        let cause = || io::Error::from_raw_os_error(nix::errno::Errno::ELOOP as i32);
+        let expected =
+            "its symbolic links lead in a circle; remove one of them, or use another path";
+        let outer = grpo_data::with_remedy(&cause(), "free some space");
+        let of = |error: anyhow::Error| assert_eq!(sentence(&error), format!("a: {expected}"));
+        of(anyhow::Error::new(cause()).context(format!("a: {outer}")));
+        of(anyhow::Error::new(cause()).context("a"));
+    }
+
+    #[test]
+    fn long_errors_are_cut_in_the_middle() {
+        let long = anyhow::anyhow!("a.csv: {}; correct it", "ä".repeat(300_000));
+        let said = sentence(&long);
+        assert_eq!(said.chars().count(), LONGEST + 3);
+        assert!(said.starts_with("a.csv: ä") && said.ends_with("ä; correct it"));
+        assert_eq!(sentence(&anyhow::anyhow!("short")), "short");
     }
 }

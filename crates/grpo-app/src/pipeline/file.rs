@@ -11,8 +11,11 @@ use toml::Table;
 use crate::config::{self, Origin};
 use crate::output::command_line;
 
-use super::section::{StageSection, joined_seeds};
+use super::earlier::Earlier;
+use super::parsed::Parsed;
+use super::section::{StageSection, check_seeds, has_seed, joined_seeds};
 use super::stage_config::StageConfig;
+use super::written::Written;
 
 /// Contents of a pipeline file.
 #[derive(Deserialize)]
@@ -45,16 +48,34 @@ struct SummarySection {
 /// A validated pipeline.
 pub(super) struct Pipeline {
     pub(super) stages: Vec<Stage>,
-    /// Arguments of the summary commands.
-    pub(super) summary: Vec<Vec<String>>,
+    pub(super) summary: Vec<SummaryCommand>,
+}
+
+/// A command that runs each time all stages are finished.
+pub(super) struct SummaryCommand {
+    pub(super) words: Vec<String>,
+    pub(super) written: Written,
+}
+
+impl SummaryCommand {
+    /// Returns whether the command has to replace files. Those in the folder of another command are its
+    /// own.
+    pub(super) fn replaces(&self, is_own_folder: bool) -> anyhow::Result<bool> {
+        match is_own_folder {
+            true => Ok(self.written.accepts_force()),
+            false => self.written.replaces(&format!("the summary `grpo {}`", self.words[0])),
+        }
+    }
 }
 
 /// A stage and the options supported by its command.
 pub(super) struct Stage {
     section: StageSection,
     pub(super) config: Option<StageConfig>,
-    /// `KEY=VALUE` pairs of the command line. Only the last stage has any.
+    /// `KEY=VALUE` pairs of the command line. Only the last stage has any, in all its repetitions.
     pub(super) set: Vec<String>,
+    /// What the command writes, except for a run folder.
+    pub(super) written: Written,
     /// Names of all options that the command accepts.
     options: Vec<String>,
 }
@@ -98,41 +119,32 @@ impl Pipeline {
             "{}stages is empty; add a [[stages]] table with a name, a command and its config",
             origin.place("stages")
         );
-        let is_used = |section: &StageSection| file.use_grpo || section.command != "train";
-        let mut used: Vec<(String, StageSection)> = Vec::new();
-        for (index, section) in file.stages.into_iter().enumerate() {
-            let key = format!("stages[{index}]");
-            if is_used(&section) {
-                let each = section.for_seeds(&file.seeds).map_err(|fault| {
-                    anyhow::anyhow!("{}{fault}", origin.place(&format!("{key}.name")))
-                })?;
-                used.extend(each.into_iter().map(|section| (key.clone(), section)));
-            }
-        }
-        ensure!(
-            !used.is_empty(),
-            "{}use_grpo = false leaves no stage; remove it",
-            origin.place("use_grpo")
-        );
-        let count = used.len();
+        check_seeds(&file.seeds, &file.stages)
+            .map_err(|fault| anyhow::anyhow!("{}{fault}", origin.place("seeds")))?;
+        let used = used_stages(file.stages, file.use_grpo, &file.seeds, set, &origin)?;
+        let last = used.last().map(|(key, _)| key.clone()).unwrap_or_default();
+        let mut earlier = Earlier::default();
         let mut stages: Vec<Stage> = Vec::new();
         for (key, section) in used {
-            let set = if stages.len() + 1 == count { set.to_vec() } else { Vec::new() };
+            let set = if key == last { set.to_vec() } else { Vec::new() };
             let stage = Stage::new(section, set, commands, &key, &origin)?;
-            stage.check_among(&stages, &key, &origin)?;
+            earlier.add(&stage.section, stage.config.as_ref(), &key, &origin)?;
             stages.push(stage);
         }
         let mut summary = Vec::new();
         for (index, section) in file.summary.into_iter().enumerate() {
+            let key = format!("summary[{index}]");
             let mut words = vec![section.command];
+            ensure!(
+                !file.seeds.is_empty() || !section.arguments.iter().any(|word| has_seed(word)),
+                "{}the summary has {{seed}} in its arguments, but there are no seeds; add a list `seeds` at the top of the file",
+                origin.place(&format!("{key}.arguments"))
+            );
             words.extend(section.arguments.iter().map(|word| joined_seeds(word, &file.seeds)));
-            let options = parse(commands, &words, &format!("summary[{index}]"), &origin)?;
-            // It runs each time, so its outputs may exist.
-            let force = "--force".to_owned();
-            if options.iter().any(|known| known == "force") && !words.contains(&force) {
-                words.push(force);
-            }
-            summary.push(words);
+            let parsed = parse(commands, &words, &key, &origin)?;
+            let written = Written::of_command(&parsed, &words, &[]);
+            earlier.add_summary(&written, &key, &origin)?;
+            summary.push(SummaryCommand { words, written });
         }
         Ok(Self { stages, summary })
     }
@@ -151,7 +163,7 @@ impl Stage {
         let mut words = vec![command.clone()];
         words.extend(config.iter().map(|path| path.display().to_string()));
         words.extend(arguments.iter().cloned());
-        let options = parse(commands, &words, key, origin)?;
+        let parsed = parse(commands, &words, key, origin)?;
         if let Some(word) = arguments.iter().find(|word| is_own_option(word)) {
             bail!(
                 "{}{word} is set by `grpo run` itself; remove it (the `run` key of the configuration sets the run folder)",
@@ -173,64 +185,13 @@ impl Stage {
                 .with_context(|| format!("{}stage `{name}`", place("config")))
         };
         let config = config.as_ref().map(read).transpose()?;
-        Ok(Self { section, config, set, options })
+        let written = Written::of_command(&parsed, &words, &section.outputs);
+        Ok(Self { section, config, set, options: parsed.options(), written })
     }
 
     /// Returns whether the command accepts an option.
     pub(super) fn has(&self, option: &str) -> bool {
         self.options.iter().any(|known| known == option)
-    }
-
-    /// Checks a stage for conflicts with earlier stages.
-    fn check_among(&self, earlier: &[Self], key: &str, origin: &Origin) -> anyhow::Result<()> {
-        let place = |name: &str| origin.place(&format!("{key}.{name}"));
-        for other in earlier {
-            ensure!(
-                other.name != self.name,
-                "{}two stages are named `{}`; use a different name for each",
-                place("name"),
-                self.name
-            );
-            ensure!(
-                other.place() != self.place(),
-                "{}stages `{}` and `{}` both write {}; use a different folder for each",
-                place(if self.config.is_some() { "config" } else { "outputs" }),
-                other.name,
-                self.name,
-                self.place().display()
-            );
-        }
-        let is_made = |input: &Path| {
-            let made = earlier.iter().flat_map(|stage| {
-                stage.outputs.iter().chain(stage.config.as_ref().map(|config| &config.run))
-            });
-            made.into_iter().any(|output| input.starts_with(output))
-        };
-        for (name, input) in self.config.iter().flat_map(StageConfig::inputs) {
-            // A stage without a run folder may write more files next to its outputs.
-            let folder = input.parent().filter(|folder| *folder != Path::new(""));
-            let is_beside = earlier
-                .iter()
-                .filter(|stage| stage.config.is_none())
-                .flat_map(|stage| &stage.outputs)
-                .any(|output| folder.is_some() && output.parent() == folder);
-            ensure!(
-                is_made(&input) || is_beside || input.exists(),
-                "{}{name} = \"{}\" does not exist, and no earlier stage writes it; correct the path in {}",
-                place("config"),
-                input.display(),
-                self.config.as_ref().map_or(Path::new(""), |config| &config.path).display()
-            );
-        }
-        for input in &self.inputs {
-            ensure!(
-                is_made(input) || input.exists(),
-                "{}{} does not exist, and no earlier stage writes it; correct the path, or list it under outputs of the stage that writes it",
-                place("inputs"),
-                input.display()
-            );
-        }
-        Ok(())
     }
 
     /// Returns the run folder. For stages without one, this is the first output.
@@ -266,17 +227,53 @@ fn is_own_option(word: &str) -> bool {
     OWN_OPTIONS.contains(&name)
 }
 
-/// Validates a command line and returns the options that its command accepts.
+/// Returns the stages that are run, each with its key in the file.
+fn used_stages(
+    sections: Vec<StageSection>,
+    use_grpo: bool,
+    seeds: &[u64],
+    set: &[String],
+    origin: &Origin,
+) -> anyhow::Result<Vec<(String, StageSection)>> {
+    let is_used = |section: &StageSection| use_grpo || section.command != "train";
+    let last = sections.iter().rfind(|section| is_used(section));
+    if let (Some(pair), Some(last)) = (
+        set.iter().find(|pair| config::is_set(std::slice::from_ref(*pair), "seed")),
+        last.filter(|last| last.is_repeated()),
+    ) {
+        bail!(
+            "--set {pair} would give all repetitions of the last stage, `{}`, the same seed; change `seeds` in the pipeline file instead",
+            last.name
+        );
+    }
+    let mut used = Vec::new();
+    for (index, section) in sections.into_iter().enumerate() {
+        let key = format!("stages[{index}]");
+        if is_used(&section) {
+            let each = section.for_seeds(seeds).map_err(|fault| {
+                anyhow::anyhow!("{}{fault}", origin.place(&format!("{key}.name")))
+            })?;
+            used.extend(each.into_iter().map(|section| (key.clone(), section)));
+        }
+    }
+    ensure!(
+        !used.is_empty(),
+        "{}use_grpo = false leaves no stage; remove it",
+        origin.place("use_grpo")
+    );
+    Ok(used)
+}
+
+/// Validates a command line.
 fn parse(
     commands: &clap::Command,
     words: &[String],
     key: &str,
     origin: &Origin,
-) -> anyhow::Result<Vec<String>> {
+) -> anyhow::Result<Parsed> {
     let place = |name: &str| origin.place(&format!("{key}.{name}"));
     let name = words[0].as_str();
-    let command = commands.find_subcommand(name).filter(|_| name != "run");
-    let Some(command) = command else {
+    let Some(command) = commands.find_subcommand(name).filter(|_| name != "run") else {
         let names: Vec<&str> = commands
             .get_subcommands()
             .map(clap::Command::get_name)
@@ -288,19 +285,15 @@ fn parse(
             names.join(", ")
         );
     };
-    let parsed = commands
-        .clone()
-        .try_get_matches_from(std::iter::once("grpo").chain(words.iter().map(String::as_str)));
-    if let Err(error) = parsed {
+    Parsed::new(commands, command, words).map_err(|error| {
         let text = error.to_string();
         let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        bail!(
+        anyhow::anyhow!(
             "{}`grpo {}`: {sentence}; see `grpo {name} --help`",
             place("command"),
             command_line(words)
-        );
-    }
-    Ok(command.get_arguments().map(|argument| argument.get_id().to_string()).collect())
+        )
+    })
 }
 
 #[cfg(test)]

@@ -5,15 +5,19 @@
 //! from its run folder or output files.
 
 mod difference;
+mod earlier;
 mod file;
 mod own_reward;
+mod parsed;
 mod plan;
 mod process;
 mod progress;
 mod record;
+mod recorded_stage;
 mod section;
 mod stage_config;
 mod summary;
+mod written;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +29,7 @@ use clap::Args;
 use crate::device;
 use crate::interrupt::Interrupted;
 use crate::output::{command_line, say, say_aside, say_error, table};
-use file::{Pipeline, Stage, set_options};
+use file::{Pipeline, Stage, SummaryCommand, set_options};
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
 use summary::Outcome;
@@ -91,6 +95,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     let pipeline = Pipeline::read(&arguments.pipeline, commands, &arguments.set)?;
     let request = Request { force: arguments.force, plain: arguments.plain };
     let plans = plan::plans(&pipeline, &request)?;
+    let summaries = summary_words(&pipeline, arguments.command.is_some())?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
         let (Some(_), Some(_), Plan::Run { instead: Some(reason), is_outdated: true, .. }) =
             (arguments.command, &stage.config, plan)
@@ -155,11 +160,42 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             failed.join(", ")
         );
     }
-    for command in &pipeline.summary {
-        program.run(command).context("all stages finished, but the summary failed")?;
+    for (command, words) in pipeline.summary.iter().zip(&summaries) {
+        run_summary(&program, command, words, arguments.command.is_none())
+            .context("all stages finished, but the summary failed")?;
     }
     say(format_args!("{}", table(header, rows, 0..0)));
     Ok(())
+}
+
+/// Returns the arguments of the summary commands. They run each time, so they replace their own results,
+/// and nothing else. The folder of another command, which checks it itself, has only results.
+fn summary_words(pipeline: &Pipeline, is_own_folder: bool) -> anyhow::Result<Vec<Vec<String>>> {
+    let words = |summary: &SummaryCommand| {
+        let mut words = summary.words.clone();
+        let force = "--force".to_owned();
+        if !words.contains(&force) && summary.replaces(is_own_folder)? {
+            words.push(force);
+        }
+        Ok(words)
+    };
+    pipeline.summary.iter().map(words).collect()
+}
+
+fn run_summary(
+    program: &Program,
+    summary: &SummaryCommand,
+    words: &[String],
+    is_recorded: bool,
+) -> anyhow::Result<()> {
+    if is_recorded {
+        summary.written.begin(&summary.words)?;
+    }
+    program.run(words)?;
+    match is_recorded {
+        true => summary.written.finish(&summary.words),
+        false => Ok(()),
+    }
 }
 
 /// Stages that have been run.
@@ -205,8 +241,9 @@ fn run_stages(
                     say_aside(format_args!("{:<12} runs again: {reason}", stage.name));
                 }
                 let failed = || format!("stage `{}` failed; {resume}", stage.name);
-                let ended = program
-                    .run(words)
+                let ended = stage
+                    .record_beginning()
+                    .and_then(|()| program.run(words))
                     .and_then(|()| stage.check_result())
                     .and_then(|()| stage.record());
                 match ended.with_context(failed) {

@@ -115,7 +115,11 @@ impl Stage {
         words.extend(self.config.iter().map(|config| config.path.display().to_string()));
         words.extend(self.arguments.iter().cloned());
         words.extend(set_options(&self.set));
-        if (instead.is_some() || self.has_leftovers()) && self.has("force") {
+        let replaces = match &self.config {
+            Some(_) => instead.is_some() && self.has("force"),
+            None => self.written.replaces(&format!("stage `{}`", self.name))?,
+        };
+        if replaces {
             words.push("--force".to_owned());
         }
         words.extend(self.plain(request));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use anyhow::Context;
 
 use crate::device;
-use crate::interrupt::{EXIT_CODE, Interrupted};
+use crate::interrupt::{self, EXIT_CODE, Interrupted};
 use crate::output::{command_line, say_aside};
 
 /// The executable of this program.
@@ -38,7 +38,7 @@ impl Program {
                 id => terminate(id),
             }
         };
-        ctrlc::set_handler(handler).context("cannot install the signal handler")?;
+        interrupt::install(Arc::new(handler)).context("cannot install the signal handler")?;
         Ok(Self { path, threads, quiet, interrupted, running })
     }
 

@@ -95,13 +95,6 @@ impl Stage {
         }
     }
 
-    /// Returns whether a command without a run folder writes into a folder that is not empty, for
-    /// example because it was interrupted.
-    pub(super) fn has_leftovers(&self) -> bool {
-        let folders = self.outputs.iter().filter_map(|path| path.parent());
-        self.config.is_none() && folders.into_iter().any(has_entries)
-    }
-
     /// Returns whether the existing run was started with the `--set` options of this stage.
     pub(super) fn ran_with_set(&self) -> bool {
         let Some(config) = &self.config else { return false };

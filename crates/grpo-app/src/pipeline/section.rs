@@ -1,5 +1,6 @@
 //! Stages as written in a pipeline file, some of them repeated for each seed.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use anyhow::ensure;
@@ -39,14 +40,20 @@ pub(super) struct StageSection {
 const SEED: &str = "{seed}";
 
 impl StageSection {
+    /// Returns whether the stage is repeated for each seed.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.name.contains(SEED)
+    }
+
     /// Returns the stage once for each seed if its name contains `{seed}`.
     pub(super) fn for_seeds(self, seeds: &[u64]) -> anyhow::Result<Vec<Self>> {
-        let contains = |texts: &[String]| texts.iter().any(|text| text.contains(SEED));
-        if !self.name.contains(SEED) {
+        if !self.is_repeated() {
+            let key = self.key_with_seed();
             ensure!(
-                !contains(&self.arguments),
-                "stage `{}` has {SEED} in its arguments but not in its name; add it to the name, so that the stage is repeated for each of the seeds",
-                self.name
+                key.is_none(),
+                "stage `{}` has {SEED} in its {} but not in its name; add it to the name, so that the stage is repeated for each of the seeds",
+                self.name,
+                key.unwrap_or_default()
             );
             return Ok(vec![self]);
         }
@@ -56,6 +63,22 @@ impl StageSection {
             self.name
         );
         Ok(seeds.iter().map(|seed| self.for_seed(*seed)).collect())
+    }
+
+    /// Returns the first key other than `name` whose value contains `{seed}`.
+    fn key_with_seed(&self) -> Option<&'static str> {
+        let in_path = |path: &PathBuf| path.to_string_lossy().contains(SEED);
+        let in_text = |text: &String| text.contains(SEED);
+        let keys = [
+            ("arguments", self.arguments.iter().any(in_text)),
+            ("config", self.config.iter().any(in_path)),
+            ("inputs", self.inputs.iter().any(in_path)),
+            ("outputs", self.outputs.iter().any(in_path)),
+            ("gate", self.gate.iter().any(in_path)),
+            ("metrics", self.metrics.iter().any(in_text)),
+            ("command", in_text(&self.command)),
+        ];
+        keys.into_iter().find_map(|(key, has_seed)| has_seed.then_some(key))
     }
 
     fn for_seed(&self, seed: u64) -> Self {
@@ -71,9 +94,40 @@ impl StageSection {
             inputs: self.inputs.iter().map(path).collect(),
             outputs: self.outputs.iter().map(path).collect(),
             gate: self.gate.as_ref().map(path),
+            metrics: self.metrics.iter().map(text).collect(),
             ..self.clone()
         }
     }
+}
+
+/// Maximum number of seeds. Each is a run of its own.
+const MAX_SEEDS: usize = 1000;
+
+/// Validates the seeds of a pipeline with these stages.
+pub(super) fn check_seeds(seeds: &[u64], stages: &[StageSection]) -> anyhow::Result<()> {
+    ensure!(
+        seeds.len() <= MAX_SEEDS,
+        "seeds lists {} seeds; expected at most {MAX_SEEDS}",
+        seeds.len()
+    );
+    let mut before = HashSet::new();
+    let twice = seeds.iter().find(|seed| !before.insert(**seed));
+    ensure!(
+        twice.is_none(),
+        "seeds lists {} twice; remove one of them",
+        twice.copied().unwrap_or_default()
+    );
+    ensure!(
+        seeds.is_empty()
+            || stages.iter().any(|stage| stage.is_repeated() || stage.key_with_seed().is_some()),
+        "no stage uses seeds; add {SEED} to the name of a stage, so that it is repeated for each of them, or remove seeds"
+    );
+    Ok(())
+}
+
+/// Returns whether a word of a summary stands for all seeds.
+pub(super) fn has_seed(word: &str) -> bool {
+    word.contains(SEED)
 }
 
 /// Replaces what follows `=` in a word with `{seed}` by a list of it for each seed, as `grpo compare`

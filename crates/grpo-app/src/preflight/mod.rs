@@ -9,7 +9,7 @@ mod trial;
 mod words;
 
 use grpo_data::Codec;
-use grpo_model::{Policy, parameters};
+use grpo_model::Policy;
 use grpo_train::{Actions, Grpo};
 
 pub(crate) use self::section::PreflightSection;
@@ -30,7 +30,6 @@ pub(crate) fn preflight(
     codec: &Codec,
     actions: &dyn Actions<Policy>,
 ) -> anyhow::Result<Vec<String>> {
-    refuse_unfrozen(grpo)?;
     let phase = Phase::begin("sampling and scoring a trial batch");
     let trial = Trial::of(file, grpo, prompts, codec, actions)?;
     drop(phase);
@@ -64,22 +63,4 @@ pub(crate) fn preflight(
         ));
     }
     Ok(lines)
-}
-
-/// Checks that the reference is excluded from autodiff.
-fn refuse_unfrozen(grpo: &Grpo<Policy>) -> anyhow::Result<()> {
-    let on_tape = grpo.learner().reference().parameters_on_tape();
-    anyhow::ensure!(
-        on_tape == 0,
-        "training would change {on_tape} parameters of the reference, which must stay frozen"
-    );
-    if let Policy::Adapted(adapted) = grpo.policy() {
-        let base = parameters(adapted.base());
-        let on_tape = base.iter().filter(|parameter| parameter.is_on_tape).count();
-        anyhow::ensure!(
-            on_tape == 0,
-            "training would change {on_tape} parameters of the base model, which must stay frozen"
-        );
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use grpo_data::{ConfigFault, Shortened, deserialize_settings};
 use grpo_report::command_of;
-use grpo_rewards::{Reward, RewardConfig};
+use grpo_rewards::{IdentifiedReward, Reward, RewardConfig};
 use grpo_run::RunFolder;
 use grpo_train::TrainError;
 use grpo_vllm::VllmConfig;
@@ -15,6 +15,7 @@ use toml::{Table, Value};
 use super::{OpenSettings, TrainFile};
 use crate::config::{self, Origin};
 use crate::device;
+use crate::eval::RowFormat;
 use crate::prompts::PromptSection;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
@@ -186,19 +187,39 @@ fn section(table: &mut Table, name: &str) -> Result<Option<Table>, ConfigFault> 
     }
 }
 
-/// Creates the reward of a configuration file. Other sections are ignored, so the file can consist
-/// of a `[reward]` section alone.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or the reward is invalid.
-pub(crate) fn load_reward(
-    path: &Path,
-    set: &[String],
-    tasks: &Tasks,
-) -> anyhow::Result<(RewardConfig, Arc<dyn Reward>)> {
-    let config::Loaded { value: mut table, origin } = config::load::<Table>(path, set)?;
-    let config = reward_of(&mut table, &origin, tasks)?;
-    let reward = config.build(&device::device()?);
-    let reward = reward.map_err(|fault| origin.explain(TrainError::Config(fault)))?;
-    Ok((config, reward))
+/// The reward of a configuration file.
+pub(crate) struct LoadedReward {
+    pub(crate) config: RewardConfig,
+    reward: Arc<dyn Reward>,
+}
+
+impl LoadedReward {
+    /// Creates the reward. Other sections are ignored, so the file can consist of a `[reward]` section
+    /// alone.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or the reward is invalid.
+    pub(crate) fn read(path: &Path, set: &[String], tasks: &Tasks) -> anyhow::Result<Self> {
+        let config::Loaded { value: mut table, origin } = config::load::<Table>(path, set)?;
+        let config = reward_of(&mut table, &origin, tasks)?;
+        let reward = config.build(&device::device()?);
+        let reward = reward.map_err(|fault| origin.explain(TrainError::Config(fault)))?;
+        Ok(Self { config, reward })
+    }
+
+    /// Returns how to read the completions of a file, or of an option if it is `None`, and the reward that
+    /// knows what the task knows about them.
+    pub(crate) fn for_completions(
+        &self,
+        file: Option<&Path>,
+        tasks: &Tasks,
+    ) -> (RowFormat, Arc<dyn Reward>) {
+        let format = tasks.row_format(file, self.config.type_name());
+        let reward = Arc::clone(&self.reward);
+        let reward = match format.identify {
+            Some(identify) => IdentifiedReward::wrap(reward, identify),
+            None => reward,
+        };
+        (format, reward)
+    }
 }

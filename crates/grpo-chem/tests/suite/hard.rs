@@ -115,3 +115,34 @@ fn identities_have_no_labels_but_stereochemistry() {
         assert_ne!(of(a), of(b), "{a} {b}");
     }
 }
+
+/// In the toolkit's own list of rings, the large ring comes first in some spellings, and the small one
+/// is not aromatic.
+#[test]
+fn bridged_heteroarenes_are_aromatic_in_every_spelling() {
+    for (rings, spellings) in [
+        (1.0, ["C1CCCCCCCCc2ccc(s2)C1", "c12sc(CCCCCCCCCC2)cc1", "C1=C2CCCCCCCCCCC(=C1)S2"]),
+        (
+            3.0,
+            ["C1=Cc2ccc(o2)C=Cc2ccc1o2", "c12oc(C=Cc3oc(C=C1)cc3)cc2", "C1=CC2=CC=C(C=CC3=CC=C1O3)O2"],
+        ),
+        (
+            4.0,
+            [
+                "C1c2ccc(o2)Cc2ccc(o2)Cc2ccc(o2)Cc2ccc1o2",
+                "c1c2oc(c1)Cc1oc(Cc3ccc(Cc4ccc(o4)C2)o3)cc1",
+                "C1=C2CC3=CC=C(CC4=CC=C(CC5=CC=C(CC(=C1)O2)O5)O4)O3",
+            ],
+        ),
+    ] {
+        let forms: BTreeSet<String> = spellings
+            .iter()
+            .map(|smiles| {
+                let molecule = Molecule::parse(smiles).unwrap();
+                assert_eq!(molecule.descriptor(Descriptor::AromaticRings), Ok(rings), "{smiles}");
+                molecule.into_canonical()
+            })
+            .collect();
+        assert_eq!(forms.len(), 1, "{forms:?}");
+    }
+}

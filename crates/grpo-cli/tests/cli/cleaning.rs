@@ -45,10 +45,10 @@ fn reports_why_each_line_was_dropped() {
     ];
     let ended = place.succeed(&arguments);
     for words in [
-        "pairs.jsonl: 4 pairs, 1 invalid lines\n",
+        "pairs.jsonl: 4 pairs, 1 invalid line\n",
         "  left out: pairs.jsonl:5: the line is not a JSON object: ",
         "kept         2 of 4 (50.0 %)\n",
-        "semantic_duplicate   1 pairs removed\n",
+        "semantic_duplicate   1 pair removed\n",
         "toxicity             4 pairs not checked",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);

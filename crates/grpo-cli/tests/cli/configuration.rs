@@ -176,7 +176,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "sampling.max_new_tokens=25",
         str![
-            "sampling: a prompt of 1 tokens with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
+            "sampling: a prompt of 1 token with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
         ],
     );
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 use snapbox::{Data, IntoData, str};
 
 use crate::support::{Ended, Place, small_model};
+use crate::wrong_inputs::with_numbers;
 
 /// Vocabulary of the small models: `a` to `d` and the line break.
 const CHARACTERS: &str = r#"{"characters": "\nabcd", "mask": 5, "pad": 6, "cls": 7}"#;
@@ -417,5 +418,20 @@ fn filled_texts_are_evaluated() {
     let ended = place.succeed(&["eval", "filled.jsonl"]);
     for metric in ["recovery", "calibration_error", "judge/mean", "character_entropy"] {
         assert!(ended.stdout.contains(metric), "{}", ended.stdout);
+    }
+}
+
+/// The same warning as that of `grpo sample`.
+#[test]
+fn warns_of_untrained_weights() {
+    let place = Place::for_filling();
+    std::fs::remove_file(place.path("model/manifest.json")).unwrap();
+    let fill = ["fill", "model", "--text", "ab_d", "--judge", "judge"];
+    assert!(!place.succeed(&fill).stderr.contains("warning"));
+    for (number, words) in [(0.0, "are all 0"), (1e20, "reach 1e20")] {
+        with_numbers(&place, number);
+        let ended = place.run(&fill);
+        let expected = format!("warning: the weights of model {words}");
+        assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
     }
 }

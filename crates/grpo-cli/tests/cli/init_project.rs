@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::support::Place;
+use crate::support::{Ended, Place, signal};
 
 fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -59,7 +59,9 @@ fn init_project_writes_the_files_of_the_checkout() {
         // Comments and `include_str!` name pages of the repository.
         let lines = text.lines().filter(|line| {
             path.starts_with("configs")
-                || !(line.trim_start().starts_with("//") || line.contains("include_str!"))
+                || !(line.trim_start().starts_with("// ")
+                    || line.trim_start().starts_with("//!")
+                    || line.contains("include_str!"))
         });
         for page in lines.flat_map(|line| line.split("docs/").skip(1)) {
             let Some((page, _)) = page.split_once(".md") else { continue };
@@ -135,4 +137,30 @@ fn missing_examples_are_refused_with_the_command_that_writes_them() {
     assert_eq!(sampled.code, Some(1));
     assert!(sampled.stderr.contains("model folder data/molecules/prior does not exist"));
     assert!(sampled.stderr.ends_with(&format!("; {hint}\n")), "{}", sampled.stderr);
+}
+
+/// A signal leaves no half-written project behind.
+#[test]
+#[cfg(unix)]
+fn a_signal_leaves_no_hidden_folder() {
+    let place = Place::new();
+    for wait in [0, 1, 2, 5, 10, 20, 50, 100, 200] {
+        let child = place.spawn(&["init-project", "new"]);
+        let hidden = place.path(".new.tmp-0");
+        let begun = std::time::Instant::now();
+        while !hidden.exists() && !place.path("new").exists() {
+            assert!(begun.elapsed().as_secs() < 60, "no folder");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        signal(&child, "-TERM");
+        let ended = Ended::wait_for(child);
+        let said = ended.stderr;
+        assert!(!hidden.exists() && !said.contains("error"), "after {wait} ms: {said}");
+        // The project was complete before the signal.
+        if ended.code == Some(0) || place.path("new").exists() {
+            assert!(place.path("new/data/README.md").exists());
+            return;
+        }
+        assert_eq!(ended.code, Some(130), "after {wait} ms: {said}");
+    }
 }

@@ -200,24 +200,144 @@ fn settings_are_refused_before_the_first_request() {
     refuse(
         &["a.jsonl", "--extra", "{\"stream\": true}"],
         str![
-            "`extra` is an object with the key `stream`; expected keys other than `model`, `messages`, `stream` and `n`"
+            "--extra is an object with the key `stream`; expected keys other than `model`, `messages`, `stream` and `n`"
         ],
     );
-    refuse(&["a.jsonl", "--retries", "101"], str!["`retries` is 101; expected 0 to 100"]);
+    refuse(&["a.jsonl", "--retries", "101"], str!["--retries is 101; expected 0 to 100"]);
     refuse(
         &["a.jsonl", "--longest-pause=-1"],
-        str!["`longest_pause` is -1; expected seconds between 0 and 86400"],
+        str!["--longest-pause is -1; expected seconds between 0 and 86400"],
     );
     refuse(
         &["a.jsonl", "--ca-file", "notes.txt"],
-        str!["`ca_file` is notes.txt (no certificate); expected a PEM file with certificates"],
+        str!["--ca-file is notes.txt (no certificate); expected a PEM file with certificates"],
     );
     let ended =
         place.run(&["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "--extra", "7"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let expected = "error: --extra 7: expected a JSON object, e.g. '{\"seed\": 7}'";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+    let long = format!("{{\"a\":{}", "[".repeat(5000));
+    let ended =
+        place.run(&["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "--extra", &long]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.len() < 300, "{}", ended.stderr);
+    for port in ["99999", "65536", "0", "-1", "", "80x"] {
+        let url = format!("http://127.0.0.1:{port}");
+        place.refuse(
+            &["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "-o", "j.json"],
+            format!("--endpoint is \"{url}\" (the port `{port}` is not a number from 1 to 65535); expected a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`"),
+        );
+    }
+    refuse(
+        &["a.jsonl", "--cache", "/dev/full"],
+        str![
+            "/dev/full: it is a named pipe, device or socket, not a file; choose another file for the cache"
+        ],
+    );
     assert_eq!(requests.load(Ordering::Relaxed), 0);
+}
+
+/// Results that cannot be written would lose the costs of all requests.
+#[test]
+fn an_output_that_cannot_be_written_is_refused_before_the_first_request() {
+    let place = place();
+    let (url, requests) = server(fair);
+    place.write("old.json", "{}");
+    std::fs::create_dir(place.path("folder")).unwrap();
+    let long = "j".repeat(300);
+    for (output, expected) in [
+        ("no/such/j.json", "the folder no/such does not exist; create it first"),
+        ("folder", "folder is a folder, not a file"),
+        ("new/", "new/ is the path of a folder; expected that of a file, such as new"),
+        ("new/.", "new/. is the path of a folder; expected that of a file, such as new"),
+        (&long, "cannot write jjj"),
+        ("/proc/x.json", "cannot write /proc/x.json"),
+        ("/dev/full", "cannot write /dev/full: no space left on the disk"),
+        ("a.jsonl", "a.jsonl is the input; use another file for -o"),
+    ] {
+        let judge = ["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "--force"];
+        let before = place.files();
+        let ended = place.run(&[&judge[..], &["-o", output]].concat());
+        assert_eq!(ended.code, Some(1), "{output}");
+        assert!(ended.stderr.contains(expected), "{output}: {}", ended.stderr);
+        assert_eq!(place.files(), before, "{output}");
+    }
+    place.refuse(
+        &["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "-o", "old.json"],
+        str!["old.json already exists; choose another file, or replace it with --force"],
+    );
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_judge_without_a_usable_answer_fails() {
+    let place = place();
+    let (url, _) = server(|_| said("Who knows?"));
+    let judge = ["--endpoint", &url, "--model", "m"];
+    let check = |files: &[&str], more: &[&str], expected: &str| {
+        let ended = place.run(&[&["judge"], files, &judge, more].concat());
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let error = ended.stderr.lines().last().unwrap_or_default();
+        assert_eq!(error, format!("error: {expected}"));
+        assert!(ended.stdout.contains("\nrequests     "), "{}", ended.stdout);
+    };
+    let advice = "0 truncated, 0 missing; use another --model, or raise --max-tokens";
+    let texts = format!("none of the 3 texts has a usable answer: 3 unparsable, {advice}");
+    check(&["a.jsonl"], &[], &texts);
+    check(&["a.jsonl"], &["-o", "j.json"], &format!("{texts}; the judge's answers are in j.json"));
+    let kept: Value = serde_json::from_str(&place.read("j.json")).unwrap();
+    assert_eq!(kept["texts"].as_array().map(Vec::len), Some(3));
+    let pairs =
+        format!("none of the 3 pairs has usable answers in both orders: 6 unparsable, {advice}");
+    check(&["a.jsonl", "b.jsonl"], &[], &pairs);
+
+    // Two judges of which only one has an opinion; the answers of the other are kept.
+    let (url, _) = server(|_| said("SCORE: 5"));
+    let rate = ["judge", "a.jsonl", "--endpoint", &url, "--model", "m"];
+    let compare = [&rate[..], &["--agreement-with", "j.json", "-o", "two.json"]].concat();
+    let ended = place.run(&compare);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("; the judge's answers are in two.json\n"), "{}", ended.stderr);
+    let kept: Value = serde_json::from_str(&place.read("two.json")).unwrap();
+    assert_eq!(kept["texts"][2]["score"]["given"], 5);
+}
+
+/// Messages name the options of the command, and a redirect its target.
+#[test]
+fn failures_of_servers_name_options() {
+    let place = place();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let replies = [
+        ("HTTP/1.1 401 Unauthorized\r\n", "set --api-key-env to the environment variable"),
+        ("HTTP/1.1 429 Too Many Requests\r\n", "lower --parallel, or check the quota"),
+        ("HTTP/1.1 400 Bad Request\r\n", "check the model, --max-tokens and --extra, and the"),
+        (
+            "HTTP/1.1 301 Moved\r\nlocation: https://u:pw@b/v1/chat/completions\r\n",
+            "https://***@b/v1",
+        ),
+        ("hello\r\n", "the reply is damaged: it does not start with HTTP/1.0 or HTTP/1.1"),
+    ];
+    thread::spawn(move || {
+        for (stream, (reply, _)) in listener.incoming().zip(replies) {
+            let mut stream = stream.unwrap();
+            let _request = stream.read(&mut [0; 1 << 16]).unwrap();
+            write!(stream, "{reply}content-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+        }
+    });
+    place.write("one.jsonl", place.read("a.jsonl").lines().next().unwrap());
+    for (_, expected) in replies {
+        let judge = ["judge", "one.jsonl", "--endpoint", &url, "--model", "m", "--retries", "0"];
+        let ended = place.run(&judge);
+        assert_eq!(ended.code, Some(1), "{expected}");
+        assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
+        for word in
+            ["`max_tokens`", "`extra`", "`parallel`", "`api_key_env`", "start the server", ":pw@"]
+        {
+            assert!(!ended.stderr.contains(word), "{expected}: {}", ended.stderr);
+        }
+    }
 }
 
 #[test]

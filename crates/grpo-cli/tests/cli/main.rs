@@ -45,6 +45,7 @@ mod outputs;
 mod own_reward_runs;
 mod own_rewards;
 mod pairs;
+mod pipeline_refusals;
 mod pipelines;
 mod plain_words;
 mod polychromic;

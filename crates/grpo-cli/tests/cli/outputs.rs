@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 
 use snapbox::str;
 
+use crate::scoring::REWARD;
 use crate::support::{Ended, Place, small_model};
 
 /// Opens a device that is always full. Only available on Linux.
@@ -59,4 +60,90 @@ fn another_link_to_the_input_is_the_input() {
         &["describe", "in.smi", "-o", "out.csv"],
         str!["out.csv is the input; use another file for -o"],
     );
+}
+
+/// No command replaces a file that it reads, even with `--force`: bases of configurations, references,
+/// and files that only a configuration names.
+#[test]
+fn no_input_is_replaced() {
+    let place = Place::new();
+    place.write("train.toml", REWARD);
+    place.write("ext.toml", "extends = \"train.toml\"\n");
+    for name in ["m.smi", "n.smi", "r.smi"] {
+        place.write(name, "CCO\nCCN\nCCCC\nCCCO\n");
+    }
+    for name in ["a.jsonl", "b.jsonl", "r.json"] {
+        place.write(name, "{\"prompt\": \"p\", \"completion\": \"red\", \"reference\": \"red\"}\n");
+    }
+    let rules = "# no rules\n";
+    place.write("rules.toml", rules);
+    place.write("more.toml", "extends = \"rules.toml\"\n");
+    place.write(
+        "pairs.jsonl",
+        "{\"tweet_id\": 1, \"tweet\": \"a\", \"reply_id\": 2, \"reply\": \"b\"}\n",
+    );
+    place.copy_model();
+    let commands = [
+        "score ext.toml --completion CCO --plot ext.toml",
+        "score ext.toml --completion CCO --plot train.toml",
+        "score ext.toml m.smi -o train.toml",
+        "score ext.toml m.smi -o scores.csv --plot train.toml",
+        "eval m.smi --reward ext.toml -o ext.toml",
+        "eval m.smi --reward ext.toml -o train.toml",
+        "eval m.smi --references r.smi -o r.smi",
+        "eval m.smi --training r.smi -o r.smi",
+        "eval m.smi -o m.smi",
+        "compare a.jsonl b.jsonl --references r.json -o r.json",
+        "compare a.jsonl b.jsonl --references r.json -o new.md -o r.json",
+        "compare m.smi n.smi --svg . -o m.smi",
+        "clean-data --input pairs.jsonl --skip filter --skip validation --config more.toml -o more.toml",
+        "clean-data --input pairs.jsonl --skip filter --skip validation --config more.toml -o rules.toml",
+        "clean-data --input pairs.jsonl --skip filter --skip validation --config more.toml -o c.jsonl --rejected rules.toml",
+        "sample --model model -n 2 --not-in r.smi -o r.smi",
+        "sample --model model -n 2 -o model/m.smi",
+        "attention CCO --model model -o model/m.json",
+        "logprob --model model --input a.jsonl -o a.jsonl",
+        "bench-pmo --score m.smi -o m.smi",
+        "describe m.smi -o m.smi",
+    ];
+    let before = place.files();
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').chain(["--force"]).collect();
+        let ended = place.run(&words);
+        let said = [
+            "is an input of this command",
+            "is the input",
+            "is one of the files recorded in",
+            "unknown format; use a name that ends",
+        ];
+        let is_refused = said.iter().any(|said| ended.stderr.contains(said));
+        assert!(
+            ended.code == Some(1) && is_refused,
+            "{command}: {:?} {}",
+            ended.code,
+            ended.stderr
+        );
+        assert_eq!(place.files(), before, "{command} left something behind");
+    }
+}
+
+/// A table that cannot be read leaves no picture behind.
+#[test]
+fn files_of_one_command_are_written_all_or_none() {
+    let place = Place::new();
+    place.write("train.toml", REWARD);
+    place.write("broken.smi", "C".repeat(1 << 21));
+    let late = format!("{}{}", "CCO\n".repeat(3000), "C".repeat(1 << 21));
+    place.write("late.smi", late);
+    for file in ["broken.smi", "late.smi"] {
+        let before = place.files();
+        for output in [&["-o", "q.csv"][..], &[]] {
+            let command = [&["score", "train.toml", file, "--plot", "p.svg"][..], output].concat();
+            assert_eq!(place.run(&command).code, Some(1), "{command:?}");
+            assert_eq!(place.files(), before, "{command:?} left something behind");
+        }
+    }
+    place.write("good.smi", "CCO\n");
+    place.succeed(&["score", "train.toml", "good.smi", "--plot", "p.svg", "-o", "q.csv"]);
+    assert!(place.read("p.svg").contains("<svg") && place.read("q.csv").contains("CCO"));
 }

@@ -129,12 +129,48 @@ fn mistakes_are_found_before_the_run_begins() {
         ("reward.function=score", "my_reward.py has no function 'score'; its functions: reward"),
         ("reward.interpreter=python9", "cannot find program `python9` in PATH"),
         ("reward.file=other.py", "file other.py does not exist"),
+        (
+            "reward={type=\"http\",url=\"http://127.0.0.1:99999/score\"}",
+            "reward.url = \"http://127.0.0.1:99999/score\" is not a supported URL: the port `99999` is not a number from 1 to 65535; expected",
+        ),
         ("reward.on_failure=ignore", "expected one of `fail`, `abstain`, `stop`"),
     ] {
         let ended = place.run(&["train", "train.toml", "--set", set]);
         assert_eq!(ended.code, Some(1), "{set}");
         assert!(ended.stderr.contains(expected), "{set}: {}", ended.stderr);
         assert!(!place.path("run").exists());
+    }
+}
+
+/// The reason of each score says what, where, and how to fix it.
+#[test]
+fn reasons_of_scores_are_in_plain_words() {
+    let place = place(PYTHON);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    place.write("broken.sh", "not a program");
+    let broken = place.path("broken.sh");
+    let executable = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    fs::set_permissions(&broken, executable).unwrap();
+    place.write("a.smi", "CCO\n");
+    for (reward, expected) in [
+        (
+            format!("type=\"http\",url=\"http://{free}/score\""),
+            format!(
+                "the reward server http://{free}/score: the connection was refused; start the server, or correct reward.url"
+            ),
+        ),
+        (
+            format!("type=\"command\",command=[\"{}\"]", broken.display()),
+            "broken.sh`: Exec format error".to_owned(),
+        ),
+    ] {
+        let set = format!("reward={{{reward},time_limit=1.0,invalid=\"send\"}}");
+        let score = ["score", "train.toml", "a.smi", "--set", &set, "-o", "s.csv", "--force"];
+        let ended = place.run(&score);
+        let written = fs::read_to_string(place.path("s.csv")).unwrap_or_default();
+        let said = format!("{written}{}{}", ended.stdout, ended.stderr);
+        assert!(said.contains(&expected), "{said}");
+        assert!(!said.contains("os error"), "{said}");
     }
 }
 

@@ -304,7 +304,7 @@ fn reports_an_uneven_split() {
     place.write("pairs.jsonl", lines(&pairs));
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
     assert!(ended.stdout.contains("\nWARNING: the phases differ; "), "{}", ended.stdout);
-    let unsaid = "\n  1 pairs are missing `tweet_likes` (using 1)\n";
+    let unsaid = "\n  1 pair is missing `tweet_likes` (using 1)\n";
     assert!(ended.stdout.contains(unsaid), "{}", ended.stdout);
 }
 
@@ -359,7 +359,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended = place.succeed(&["pretrain", "pretrain.toml"]);
     for words in [
-        "pairs.jsonl: 17 pairs from 8 tweets, 1 lines skipped (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
+        "pairs.jsonl: 17 pairs from 8 tweets, 1 line skipped (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
         "  training: 12 examples from 6 tweets by 3 authors; likes: mean ",
         "  validation: 4 examples from 2 tweets by ",
     ] {

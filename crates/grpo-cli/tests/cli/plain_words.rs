@@ -168,7 +168,7 @@ fn tables_with_an_open_quote_are_refused_by_all_readers() {
     for (text, expected) in [
         ("smiles\nCCO\n\"CC\nC\nCCC\n", "line 3 of `a.csv` has an unterminated quoted field"),
         ("smiles\n\"CC\"C\n", "line 2 of `a.csv` has text after a quoted field"),
-        ("smiles,x\nCC\n", "line 2 of `a.csv` has 1 fields, but the header has 2"),
+        ("smiles,x\nCC\n", "line 2 of `a.csv` has 1 field, but the header has 2"),
     ] {
         place.write("a.csv", text);
         for command in ["eval", "describe"] {
@@ -202,6 +202,15 @@ fn limits_of_the_process_end_it_with_an_error() {
     ends_with_an_error("ulimit -s 64", "describe a.smi", "the stack is limited to 64 KiB");
     let variable = "RUST_MIN_STACK sets a stack of 1 bytes";
     ends_with_an_error("export RUST_MIN_STACK=1", "describe a.smi", variable);
+    // An error of the system is neither damage nor a missing file.
+    place.succeed(&["train", "train.toml"]);
+    for limit in 5..14 {
+        for command in ["report run -o r.html", "audit run", "describe a.smi", "init-project new"] {
+            let before = format!("ulimit -n {limit}");
+            ends_with_an_error(&before, command, "the limit on open files is too low");
+            assert!(!place.path("r.html").exists() && !place.path("new").exists(), "{before}");
+        }
+    }
     // The smallest address space that the system can load the program into, and a little more.
     let limits = (1..40).map(|step| step * 50_000);
     let is_loaded = |limit: &usize| {
@@ -215,6 +224,25 @@ fn limits_of_the_process_end_it_with_an_error() {
             assert_plain(&ended, &before, "error: ");
         }
     }
+}
+
+/// A chat template is not to blame if the threads that render it cannot be started.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_lack_of_memory_is_not_blamed_on_the_chat_template() {
+    let place = Place::new();
+    place.write("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/replies/model");
+    let command = format!("logprob --model {model} --input a.jsonl --threads 1");
+    let mut said = Vec::new();
+    for limit in [600_000, 800_000, 1_000_000, 1_200_000] {
+        let ended = limited(&place, &format!("ulimit -v {limit}"), &command);
+        assert!(!ended.stderr.contains("cannot be rendered"), "{limit}: {}", ended.stderr);
+        said.push(ended.stderr);
+    }
+    let expected =
+        "memory or the number of processes is limited; raise the limit (ulimit -v or -u)";
+    assert!(said.iter().any(|said| said.contains(expected)), "{said:?}");
 }
 
 #[test]
@@ -249,4 +277,62 @@ fn a_clock_before_1970_is_no_error() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let info = place.read("run/run.json");
     assert!(info.contains("\"started\": \"1969-12-31T23:00:"), "{info}");
+}
+
+#[test]
+fn names_and_links_that_the_system_refuses() {
+    let place = Place::for_training();
+    let long = "x".repeat(300);
+    for name in ["circle", "circle.smi"] {
+        std::os::unix::fs::symlink(name, place.path(name)).unwrap();
+    }
+    let (too_long, circle) = (
+        "is too long; use a shorter one",
+        "links lead in a circle; remove one of them, or use another path",
+    );
+    place.write("a.smi", "CCO\n");
+    for (arguments, expected) in [
+        (&["init-project", &long][..], too_long),
+        (&["init-project", "circle/x"], circle),
+        (&["describe", "a.smi", "-o", &long], too_long),
+        (&["describe", &format!("{long}.smi")], too_long),
+        (&["describe", "circle.smi"], circle),
+        (&["describe", "a.smi", "-o", "circle/x.csv"], "the folder circle does not exist"),
+        (&["fill", "model", "--text", "a", "--blank", "ab"], "it has 2 characters; expected one"),
+        (&["fill", "model", "--text", "a", "--blank", ""], "it has 0 characters; expected one"),
+    ] {
+        let ended = place.run(arguments);
+        let first = ended.stderr.lines().next().unwrap_or_default();
+        let is_plain = !["os error", "File name", "Too many", "free some space", "in string"]
+            .iter()
+            .any(|word| ended.stderr.contains(word));
+        assert!(
+            first.matches(expected).count() == 1 && is_plain && ended.code != Some(0),
+            "{arguments:?}: {}",
+            ended.stderr
+        );
+    }
+}
+
+/// A header of a table is quoted in part only.
+#[test]
+fn long_values_of_files_are_not_echoed() {
+    let place = Place::for_training();
+    place.write("one.csv", format!("{}\nCCO\n", "x".repeat(300_000)));
+    place.write("many.csv", format!("{}\nCCO\n", "x,".repeat(150_000)));
+    place.write("twice.csv", format!("{0},{0}\nCCO,C\n", "x".repeat(100_000)));
+    place.write("key.jsonl", format!("{{\"{}\": 1}}\n", "k".repeat(300_000)));
+    for file in ["one.csv", "many.csv", "twice.csv", "key.jsonl"] {
+        for command in [
+            &["bench-pmo", "--score", file][..],
+            &["score", "train.toml", file],
+            &["describe", file],
+            &["eval", file],
+            &["best", file],
+        ] {
+            let ended = place.run(command);
+            assert_ne!(ended.code, Some(0), "{command:?}");
+            assert!(ended.stderr.len() < 5000, "{command:?}: {} bytes", ended.stderr.len());
+        }
+    }
 }

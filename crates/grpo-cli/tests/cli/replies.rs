@@ -201,7 +201,7 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     );
     let Ended { stdout, .. } = place.succeed(&["train", "combined.toml", "--plain"]);
     for said in [
-        "\nexamples     more: 5 pairs from 3 tweets, 1 lines skipped (more/a.jsonl:5: the line is not a JSON object",
+        "\nexamples     more: 5 pairs from 3 tweets, 1 line skipped (more/a.jsonl:5: the line is not a JSON object",
         "1 skipped with more than 49 tokens (more/b.jsonl:1: ",
         "training: 4 examples from 2 tweets",
     ] {
@@ -415,4 +415,19 @@ fn the_bundled_comparison_is_valid() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     // The split, seven methods with three seeds, and their samples.
     assert_eq!(ended.stdout.lines().count(), 1 + 21 + 21, "{}", ended.stdout);
+    let methods = [
+        "baseline",
+        "polychromic",
+        "conservative",
+        "conservative-polychromic",
+        "grpo",
+        "grpo-from-polychromic",
+        "grpo-alone",
+    ];
+    for method in methods {
+        for stage in [format!("{method}-456"), format!("sample-{method}-42")] {
+            let is_listed = |line: &str| line.starts_with(&format!("{stage} "));
+            assert!(ended.stdout.lines().any(is_listed), "{stage}: {}", ended.stdout);
+        }
+    }
 }

@@ -244,6 +244,12 @@ fn a_hybrid_is_the_weighted_sum_of_its_rewards() {
             assert!((total - expected).abs() < 1.1e-6, "{total}, expected {expected}{weights}");
         }
     }
+    // The engagement that the model predicts is a metric of an evaluation.
+    let evaluate = ["eval", "scored.jsonl", "--reward", "reward.toml", "--json"];
+    let result: Value = serde_json::from_str(&place.succeed(&evaluate).stdout).unwrap();
+    let found = result["metrics"]["rewards/learned/mean"].as_f64().unwrap();
+    let expected = of_learned.iter().sum::<f64>() / of_learned.len() as f64;
+    assert!((found - expected).abs() < 1e-6, "{result}, expected {expected}");
 }
 
 /// The reward of a configuration is measured like any other metric, e.g. the engagement that a model
@@ -267,7 +273,13 @@ fn components_of_a_reward_are_metrics() {
     assert_eq!(result["settings"], serde_json::json!(["--reward=reward.toml"]));
     let of_file = |row: usize| table[1].1[row].parse::<f64>().unwrap();
     assert!((metric("score/max") - of_file(0).max(of_file(1))).abs() < 1e-6, "{result}");
-    assert!((metric("score/median") - mean(1)).abs() < 1e-6, "{result}");
+    let three = [SAMPLES, &SAMPLES.lines().next().unwrap().replace("best", "worst")].concat();
+    place.write("three.jsonl", three);
+    let evaluate = ["eval", "three.jsonl", "--reward", "reward.toml", "--json"];
+    let of_three: Value = serde_json::from_str(&place.succeed(&evaluate).stdout).unwrap();
+    let [least, median, greatest] =
+        ["score/min", "score/median", "score/max"].map(|name| of_three["metrics"][name].as_f64());
+    assert!(least < median && median < greatest, "{of_three}");
     let gate = ["eval", "samples.jsonl", "--reward", "reward.toml", "--gate", "score/mean > 0.99"];
     assert_eq!(place.run(&gate).code, Some(1));
     place.write("molecules.smi", "CCO\nC(\n");

@@ -178,6 +178,22 @@ fn an_interrupted_run_says_how_to_go_on() {
     }
 }
 
+/// A run that was started by `nohup` outlives the terminal.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_ignored_hangup_does_not_end_a_run() {
+    let place = place(400);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\" train train.toml", env!("CARGO_BIN_EXE_grpo")]);
+    shell.current_dir(place.path(".")).stdin(Stdio::null());
+    let child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&place.path("run/checkpoints/step-1"));
+    signal(&child, "-HUP");
+    wait_for(&place.path("run/checkpoints/step-3"));
+    signal(&child, "-TERM");
+    assert_eq!(Ended::wait_for(child).code, Some(130));
+}
+
 /// The trial batch and the evaluations would take minutes in this test.
 #[test]
 #[cfg(target_os = "linux")]

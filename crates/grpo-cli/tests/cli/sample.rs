@@ -124,7 +124,7 @@ fn refuses_invalid_sampling_arguments() {
     check(
         &["--max-new-tokens", "25"],
         str![
-            "sampling: a prompt of 1 tokens with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
+            "sampling: a prompt of 1 token with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
         ].into(),
     );
     check(

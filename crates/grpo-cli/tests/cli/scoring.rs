@@ -7,7 +7,7 @@ use snapbox::str;
 
 use crate::support::Place;
 
-const REWARD: &str = r#"
+pub(crate) const REWARD: &str = r#"
 [reward]
 type = "components"
 
@@ -105,13 +105,26 @@ fn scores_of_a_python_function() {
     place.write("reward.toml", "[reward]\ntype = \"python\"\nfile = \"own.py\"\n");
     place.write("a.smi", "CCO\nC(\nN\n\n");
     let ended = place.succeed(&["score", "reward.toml", "a.smi"]);
-    let summary = "scored              3\nempty               1\nmean score     0.1667\n";
+    let summary = "scored              3\nempty               1\nno score            1; first reason: the reward abstained\nmean score     0.1667\n";
     assert!(ended.stderr.ends_with(summary), "{}", ended.stderr);
     let rows: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(rows[0], "smiles,score,valid,reason,name");
     assert_eq!(rows[1], "CCO,0.500000,1.000000,,");
     assert!(rows[2].starts_with("C(,0.000000,0.000000,syntax error"), "{}", rows[2]);
     assert_eq!(rows[3], "N,,,the reward abstained,");
+    // Completions of other files are molecules too, and lines of text have no columns.
+    place.write("qed.toml", "[reward]\ntype = \"molecule\"\nqed = 1.0\n");
+    place.write("c.jsonl", "{\"completion\": \"CCO\"}\n{\"completion\": \"C(\"}\n");
+    let of_objects = place.succeed(&["score", "qed.toml", "c.jsonl"]).stdout;
+    assert!(of_objects.contains("C(,0.000000,0.000000,,syntax error"), "{of_objects}");
+    place.refuse(
+        &["score", "qed.toml", "a.smi", "--column", "x"],
+        "a.smi: a file of SMILES has no columns; remove --column",
+    );
+    place.refuse(
+        &["eval", "a.smi", "--score-column", "x"],
+        "a.smi: lines of text have no keys or columns; remove --score-column",
+    );
     // A table without any score is not a success.
     place.write("n.smi", "N\n");
     let ended = place.run(&["score", "reward.toml", "n.smi"]);

@@ -172,7 +172,7 @@ fn texts_too_long_are_counted() {
         ended.stdout
     );
     place.refuse(
-        &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"], str!["`texts.jsonl` has no usable record: 9 records, 9 skipped with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)"],
+        &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"], str!["`texts.jsonl` has no usable record: 9 records, 9 skipped with more than 1 token (line 1: 11, line 2: 13, line 3: 7, …)"],
     );
 }
 

@@ -346,7 +346,7 @@ fn prompts_too_long_are_counted() {
     check(
         "sampling.max_new_tokens=48",
         str![
-            "sampling.max_new_tokens = 48 leaves only 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no usable record: 4 records, 4 skipped with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+            "sampling.max_new_tokens = 48 leaves only 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no usable record: 4 records, 4 skipped with more than 1 token (line 1: 8, line 2: 16, line 3: 3, …)"
         ],
     );
     check(

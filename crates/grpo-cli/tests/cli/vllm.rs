@@ -114,7 +114,11 @@ fn settings_and_servers_that_are_refused() {
     check(&[engine], "--set rollout.engine=vllm: rollout: missing key `url`");
     check(
         &[engine, "rollout.url=gpu1:8000"],
-        "--set rollout.url=gpu1:8000: `url` is \"gpu1:8000\"; expected a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`",
+        "--set rollout.url=gpu1:8000: `rollout.url` is \"gpu1:8000\" (it does not start with http:// or https://); expected a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`",
+    );
+    check(
+        &[engine, "rollout.url=http://127.0.0.1:99999"],
+        "--set rollout.url=http://127.0.0.1:99999: `rollout.url` is \"http://127.0.0.1:99999\" (the port `99999` is not a number from 1 to 65535); expected a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`",
     );
     check(
         &[engine, "rollout.url=http://gpu1:8000"],
@@ -126,6 +130,6 @@ fn settings_and_servers_that_are_refused() {
     );
     check(
         &[engine, url],
-        "sampling: http://127.0.0.1:9/v1/models: Connection refused (1 attempt); start the server, or correct its URL",
+        "sampling: http://127.0.0.1:9/v1/models: the connection was refused (1 attempt); start the server, or correct its URL",
     );
 }

@@ -85,6 +85,17 @@ fn warns_of_untrained_weights() {
         "{}",
         ended.stderr
     );
+    place.write("a.jsonl", "{\"prompt_ids\": [0], \"completion_ids\": [1]}\n");
+    for command in
+        ["attention CCO --model model -o a.json", "logprob --model model --input a.jsonl"]
+    {
+        for (number, words) in [(0.0, "are all 0"), (1e20, "reach 1e20")] {
+            with_numbers(&place, number);
+            let ended = place.run(&command.split(' ').chain(["--force"]).collect::<Vec<_>>());
+            let expected = format!("warning: the weights of model {words}");
+            assert!(ended.stderr.contains(&expected), "{command}: {}", ended.stderr);
+        }
+    }
 }
 
 #[test]

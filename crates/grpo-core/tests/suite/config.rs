@@ -200,8 +200,8 @@ fn advantages_have_ranges() {
             format!("epsilon = {epsilon} is out of range; it must be 0 or more and finite");
         check(AdvantageConfig { epsilon, ..default }, &message);
     }
-    for clip in [0.0, -1.0, f64::NAN] {
-        let message = format!("clip = {clip} is out of range; it must be above 0");
+    for clip in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let message = format!("clip = {clip} is out of range; it must be above 0 and finite");
         check(AdvantageConfig { clip: Some(clip), ..default }, &message);
     }
     let (baseline, aggregation) = (Baseline::Batch, Aggregation::NormalizeThenSum);

@@ -3,7 +3,8 @@
 use super::json_rows::NumberedKeys;
 use crate::DataError;
 use crate::origin::FileOrigin;
-use crate::parquet_file::ParquetFile;
+use crate::parquet_file::{ParquetFault, ParquetFile};
+use crate::system_fault::note_system_fault;
 use std::collections::BTreeSet;
 use std::fs::File;
 
@@ -33,18 +34,24 @@ impl ParquetRows {
 }
 
 /// Rejects duplicate column names. Only the last of these columns would be read.
-fn refuse_same_columns(rows: ParquetFile) -> Result<ParquetFile, String> {
+fn refuse_same_columns(rows: ParquetFile) -> Result<ParquetFile, ParquetFault> {
     let mut names = BTreeSet::new();
     let duplicate = rows.columns().find(|name| !names.insert(*name)).map(str::to_owned);
     match duplicate {
-        Some(name) => Err(format!("duplicate column `{name}`")),
+        Some(name) => Err(format!("duplicate column `{name}`").into()),
         None => Ok(rows),
     }
 }
 
-fn bad(origin: &FileOrigin, row: u64, reason: String) -> DataError {
-    DataError::Invalid(format!(
-        "`{}` cannot be read as Parquet after row {row}: {reason}; write the file again",
-        origin.path.display()
-    ))
+fn bad(origin: &FileOrigin, row: u64, fault: ParquetFault) -> DataError {
+    match fault {
+        ParquetFault::Content(reason) => DataError::Invalid(format!(
+            "`{}` cannot be read as Parquet after row {row}: {reason}; write the file again",
+            origin.path.display()
+        )),
+        ParquetFault::System(source) => {
+            note_system_fault(&origin.path, &source);
+            DataError::Unreadable { path: origin.path.clone(), source }
+        }
+    }
 }

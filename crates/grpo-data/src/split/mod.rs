@@ -11,7 +11,7 @@ pub use quartiles::Quartiles;
 #[non_exhaustive]
 pub enum SplitError {
     /// A fraction is invalid.
-    #[error("`{key}` is {found}; expected {expected}")]
+    #[error("`{key}` is {}; expected {expected}", crate::short_number(*found))]
     Fraction {
         /// The configuration key.
         key: &'static str,

@@ -132,7 +132,7 @@ SERVER/v1/chat/completions: the connection was closed before the end of the repl
 SERVER/v1/chat/completions: status 401 (1 attempt): "{\"error\": \"invalid key [API key]\"}"; check the API key in CARGO_PKG_NAME
 SERVER/v1/chat/completions: status 404 (1 attempt): "status 404"; check the URL and the name of the model
 SERVER/v1/chat/completions: status 501 (1 attempt): "status 501"; check the URL and the name of the model
-SERVER/v1/chat/completions: status 301 (1 attempt): ""; use the URL to which it redirects
+SERVER/v1/chat/completions: status 301 (1 attempt): ""; use the URL to which it redirects: http://localhost:1
 SERVER/v1/chat/completions: status 400 (1 attempt): "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"; check the model, `max_tokens` and `extra`, and the length of the prompt
 SERVER/v1/chat/completions: the reply is not JSON: "<html>Welcome</html>"; check that the URL is that of an OpenAI-compatible API
 SERVER/v1/chat/completions: the reply has no `choices`: "{\"error\": \"overloaded\"}"; check that the URL is that of an OpenAI-compatible API
@@ -141,6 +141,62 @@ SERVER/v1/chat/completions: the reply has an empty `choices[0].message.content`:
 SERVER/v1/chat/completions: the reply is not JSON: "[1, 2"; check that the URL is that of an OpenAI-compatible API
 SERVER/v1/chat/completions: the reply is not JSON: ""; check that the URL is that of an OpenAI-compatible API
 "#]].raw());
+}
+
+/// Damaged replies are not requested again.
+#[test]
+fn damaged_replies_and_redirects_in_plain_words() {
+    let head = |head: &str| Reply::Raw(format!("HTTP/1.1 200 OK\r\n{head}\r\n"));
+    let redirect = |location: &str| {
+        let head = format!("location: {location}\r\ncontent-length: 0");
+        Reply::Raw(format!("HTTP/1.1 308 Permanent Redirect\r\n{head}\r\n\r\n"))
+    };
+    let found: Vec<String> = [
+        Reply::Raw("SSH-2.0-OpenSSH_9.6\r\n".to_owned()),
+        Reply::Raw("HTTP/1.1 abc\r\n\r\n".to_owned()),
+        head(&format!("x: {}\r\n", "y".repeat(1 << 17))),
+        head(&"x: y\r\n".repeat(500)),
+        head("a b: c\r\n"),
+        head("content-length: many\r\n"),
+        head("transfer-encoding: chunked\r\n\r\nzz\r\n"),
+        head("transfer-encoding: chunked\r\ncontent-length: 3\r\n\r\nabc"),
+        redirect("https://user:pass@b.example/v2/chat/completions?key=secret"),
+        redirect("/login"),
+        redirect("//grpo-endpoint@c.example/grpo-endpoint/chat/completions"),
+        Reply::Http(302, "", String::new()),
+    ]
+    .into_iter()
+    .map(|reply| {
+        let server = Server::script(vec![reply]);
+        let api_key_env = Some("CARGO_PKG_NAME".to_owned());
+        message(&server, EndpointConfig { api_key_env, ..config(&server) })
+    })
+    .collect();
+    assert_data_eq!(found.join("\n").into_data().raw(), str![[r#"
+SERVER/v1/chat/completions: the reply is damaged: it does not start with HTTP/1.0 or HTTP/1.1 (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply is damaged: its status is not a number of three digits (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the headers of the reply are larger than 64 KiB (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply is damaged: it has too many headers (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply is damaged: a header has an invalid name (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply is damaged: Content-Length is not a number (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply is damaged: the length of a chunk is wrong (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply is damaged: it is incomplete, or does not follow HTTP (1 attempt); check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: status 308 (1 attempt): ""; use the URL to which it redirects: https://***@b.example/v2
+SERVER/v1/chat/completions: status 308 (1 attempt): ""; use the URL to which it redirects: SERVER/login
+SERVER/v1/chat/completions: status 308 (1 attempt): ""; use the URL to which it redirects: http://***@c.example/[API key]
+SERVER/v1/chat/completions: status 302 (1 attempt): ""; check the URL: it redirects without saying where to
+"#]].raw());
+}
+
+/// No request goes to the standard port instead.
+#[test]
+fn a_port_that_does_not_exist_is_refused_before_the_first_request() {
+    for port in ["99999", "65536", "0", "-1", "", "80x", "+80"] {
+        let error = Client::new(EndpointConfig::new(format!("http://127.0.0.1:{port}")));
+        let error = error.unwrap_err().to_string();
+        let expected = format!("(the port `{port}` is not a number from 1 to 65535); expected a");
+        assert!(error.contains(&expected), "{error}");
+    }
 }
 
 #[test]
@@ -165,7 +221,7 @@ fn a_slow_server_and_none_at_all() {
     assert_data_eq!(
         found.replace(&port.to_string(), "ADDRESS"),
         str![
-            "http://ADDRESS/v1/chat/completions: Connection refused (os error [..]) (5 attempts); start the server, or correct its URL"
+            "http://ADDRESS/v1/chat/completions: the connection was refused (5 attempts); start the server, or correct its URL"
         ]
     );
 }

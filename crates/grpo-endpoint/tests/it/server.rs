@@ -20,6 +20,8 @@ pub(crate) enum Reply {
     Truncated,
     /// Nothing: the connection is closed.
     Closed,
+    /// These bytes.
+    Raw(String),
 }
 
 impl Reply {
@@ -133,5 +135,6 @@ fn write(mut stream: &TcpStream, reply: &Reply) -> std::io::Result<()> {
         }
         Reply::Truncated => send(200, "", 1000, "{\"choices\": "),
         Reply::Closed => Ok(()),
+        Reply::Raw(text) => stream.write_all(text.as_bytes()),
     }
 }

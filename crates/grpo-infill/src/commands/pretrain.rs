@@ -1,6 +1,6 @@
 //! Infiller training: `grpo pretrain` with a `[masked_lm]` section.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Characters;
 use crate::{
@@ -21,7 +21,7 @@ use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
 use grpo_app::phase::Phase;
-use grpo_app::supervised_run::Request;
+use grpo_app::supervised_run::{ModelSizes, Request};
 use grpo_app::task::Tasks;
 
 /// The `grpo pretrain` configuration file for an infiller.
@@ -117,8 +117,29 @@ impl MaskedLmFile {
             transfer: self.transfer,
         };
         settings.check().map_err(|error| origin.explain(error))?;
+        self.data.check("data").map_err(|fault| origin.locate(fault))?;
+        if let ModelSource::New(&InfillerSection { n_layer, n_head, n_embd, .. }) = self.source()? {
+            ModelSizes { n_layer, n_head, n_embd }.check(origin)?;
+            let sizes = InfillerConfig::new(VOCABULARY, self.data.length, n_layer, n_head, n_embd);
+            ModelConfig::infiller(&sizes)
+                .with_context(|| format!("{}[model]", origin.place("model")))?;
+        }
         self.save.check(origin)?;
         Ok(settings)
+    }
+
+    /// Returns the model that training starts from.
+    fn source(&self) -> anyhow::Result<ModelSource<'_>> {
+        match (&self.start, &self.model) {
+            (Some(start), None) => Ok(ModelSource::Existing(start)),
+            (None, Some(sizes)) => Ok(ModelSource::New(sizes)),
+            (Some(_), Some(_)) => anyhow::bail!(
+                "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
+            ),
+            (None, None) => anyhow::bail!(
+                "the configuration has neither [model] (sizes of a new model) nor `start` (an existing model folder); add one of them"
+            ),
+        }
     }
 
     /// Loads the judge used to weight texts, if one is configured.
@@ -147,6 +168,15 @@ impl MaskedLmFile {
     }
 }
 
+/// The model that training starts from.
+enum ModelSource<'a> {
+    Existing(&'a Path),
+    New(&'a InfillerSection),
+}
+
+/// Size of a vocabulary, to check the other sizes before the text is read.
+const VOCABULARY: usize = 64;
+
 /// The model and data with which a training run starts.
 struct Beginning {
     spec: ModelSpec,
@@ -157,8 +187,8 @@ struct Beginning {
 
 impl Beginning {
     fn of(file: &MaskedLmFile, device: &Device) -> anyhow::Result<Self> {
-        match (&file.start, &file.model) {
-            (Some(start), None) => {
+        match file.source()? {
+            ModelSource::Existing(start) => {
                 let loaded = LoadedInfiller::load(start, device)
                     .with_context(|| format!("start = \"{}\"", start.display()))?;
                 loaded.sees(&file.data, start)?;
@@ -166,7 +196,7 @@ impl Beginning {
                 let LoadedInfiller { spec, model, files } = loaded;
                 Ok(Self { spec, model, passages, files })
             }
-            (None, Some(sizes)) => {
+            ModelSource::New(sizes) => {
                 let passages = file.data.read(None)?;
                 let characters = passages.characters();
                 let InfillerSection { n_layer, n_head, n_embd, critic } = *sizes;
@@ -181,12 +211,6 @@ impl Beginning {
                 let spec = ModelSpec { config, codec };
                 Ok(Self { spec, model, passages, files: Vec::new() })
             }
-            (Some(_), Some(_)) => anyhow::bail!(
-                "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
-            ),
-            (None, None) => anyhow::bail!(
-                "the configuration has neither [model] (sizes of a new model) nor `start` (an existing model folder); add one of them"
-            ),
         }
     }
 }

@@ -23,7 +23,7 @@ use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
 use grpo_app::phase::Phase;
-use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun};
+use grpo_app::supervised_run::{ModelFiles, ModelSizes, Request, SupervisedRun};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// The `grpo train-judge` configuration file.
@@ -164,6 +164,10 @@ impl JudgeFile {
             None => Ok(()),
         });
         checked.map_err(|error| origin.explain(error))?;
+        self.data.check("data").map_err(|fault| origin.locate(fault))?;
+        if let Some(&JudgeSection { n_layer, n_head, n_embd }) = self.new_model()? {
+            ModelSizes { n_layer, n_head, n_embd }.check(origin)?;
+        }
         self.save.check(origin)?;
         anyhow::ensure!(
             self.masked_lm.is_none() || !self.start_from_infiller,
@@ -177,6 +181,20 @@ impl JudgeFile {
         );
         Ok(settings)
     }
+
+    /// Returns the sizes of a new judge, unless it starts from the infiller.
+    fn new_model(&self) -> anyhow::Result<Option<&JudgeSection>> {
+        match (self.start_from_infiller, &self.model) {
+            (true, None) => Ok(None),
+            (false, Some(sizes)) => Ok(Some(sizes)),
+            (true, Some(_)) => anyhow::bail!(
+                "a judge that starts from the infiller has the infiller's sizes; remove [model], or set start_from_infiller = false"
+            ),
+            (false, None) => anyhow::bail!(
+                "start_from_infiller = false creates a new judge and requires its sizes; add [model]"
+            ),
+        }
+    }
 }
 
 /// Creates the untrained judge along with its configuration and codec.
@@ -187,13 +205,13 @@ fn beginning(
 ) -> anyhow::Result<(ModelSpec, SequenceScorer)> {
     let of_infiller = InfillerConfig::of(&infiller.spec.config).expect("the model is an infiller");
     let codec = infiller.spec.codec.clone();
-    match (file.start_from_infiller, &file.model) {
-        (true, None) => {
+    match file.new_model()? {
+        None => {
             let config = ModelConfig::sequence_scorer(&of_infiller)?;
             let judge = SequenceScorer::from_trunk(&config, &infiller.model, file.seed, device)?;
             Ok((ModelSpec { config, codec }, judge))
         }
-        (false, Some(sizes)) => {
+        Some(sizes) => {
             let JudgeSection { n_layer, n_head, n_embd } = *sizes;
             let (vocabulary, length) = (of_infiller.vocab_size, file.data.length);
             let sizes = InfillerConfig::new(vocabulary, length, n_layer, n_head, n_embd);
@@ -201,12 +219,6 @@ fn beginning(
             let judge = SequenceScorer::new(Transformer::random(&config, file.seed, device)?)?;
             Ok((ModelSpec { config, codec }, judge))
         }
-        (true, Some(_)) => anyhow::bail!(
-            "a judge that starts from the infiller has the infiller's sizes; remove [model], or set start_from_infiller = false"
-        ),
-        (false, None) => anyhow::bail!(
-            "start_from_infiller = false creates a new judge and requires its sizes; add [model]"
-        ),
     }
 }
 

@@ -191,7 +191,7 @@ fn steps() -> StepsConfig {
         micro_batch_tokens: None,
         warmup_steps: 0,
         learning_rate_floor: 0.1,
-        learning_rate_decay: grpo_train::Decay::Cosine,
+        learning_rate_decay: grpo_train::Decay::Cosine {},
         dropout: 0.0,
         eval_every: 10,
         patience: 0,

@@ -64,7 +64,7 @@ pub(crate) fn steps(steps: u64) -> StepsConfig {
         micro_batch_tokens: None,
         warmup_steps: steps.min(20),
         learning_rate_floor: 0.1,
-        learning_rate_decay: grpo_train::Decay::Cosine,
+        learning_rate_decay: grpo_train::Decay::Cosine {},
         dropout: 0.0,
         eval_every: 50,
         patience: 0,

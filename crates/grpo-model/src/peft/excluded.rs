@@ -1,5 +1,6 @@
 //! The `exclude_modules` setting of an adapter.
 
+use grpo_data::regex_reason;
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -24,7 +25,9 @@ impl Excluded {
         match value {
             Value::String(pattern) => {
                 let pattern = Regex::new(&format!("^(?:{pattern})$"));
-                pattern.map(Self::Pattern).map_err(|error| format!("{}: {error}", expected()))
+                pattern
+                    .map(Self::Pattern)
+                    .map_err(|error| format!("{}: {}", expected(), regex_reason(&error)))
             }
             Value::Array(names) => {
                 let names = names.iter().map(|name| name.as_str().map(str::to_owned));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use grpo_data::{parse_json, regular_file};
+use grpo_data::{parse_model_json, regular_file};
 use serde_json::{Map, Value};
 
 use super::{CONFIG_FILE, PREFIX, Scales, WEIGHTS_FILE};
@@ -42,7 +42,7 @@ impl LoraMatrices {
         let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
         let broken = |message: String| ModelError::in_file(&path, message);
-        let json: Map<String, Value> = parse_json(&text).map_err(broken)?;
+        let json: Map<String, Value> = parse_model_json(&text).map_err(broken)?;
         let scales = Scales::of(&json).map_err(broken)?;
         let mut weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
         let names: Vec<String> = weights.names().map(str::to_owned).collect();

@@ -129,7 +129,7 @@ fn lists_that_are_not_true() {
     std::fs::write(at.join(INDEX), "{\"weight_map\": 3}").unwrap();
     check_refused(
         at,
-        "model.safetensors.index.json: found 3; expected an object at line 1 column 16",
+        "model.safetensors.index.json: found 3; expected an object at line 1 column 16; copy the file from the original again",
     );
     std::fs::write(at.join(INDEX), "{\"weight_map\": {}}").unwrap();
     check_refused(
@@ -357,10 +357,10 @@ fn headers_that_lie() {
         (json!({"dtype": "F32", "shape": [huge], "data_offsets": [0, 16]}), "overflow"),
         (
             json!({"dtype": "F32", "shape": [5], "data_offsets": [0, 16]}),
-            "shape, data type, or offset",
+            "span 16 bytes, but its shape [5] in f32 needs 20",
         ),
-        (json!({"dtype": "F32", "shape": [4], "data_offsets": [16, 0]}), "invalid offset"),
-        (json!({"dtype": "F32", "shape": [4], "data_offsets": [4, 20]}), "invalid offset"),
+        (json!({"dtype": "F32", "shape": [4], "data_offsets": [16, 0]}), "end before they begin"),
+        (json!({"dtype": "F32", "shape": [4], "data_offsets": [4, 20]}), "leave 4 unused bytes"),
         (
             json!({"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}),
             "found -4; expected a whole number",

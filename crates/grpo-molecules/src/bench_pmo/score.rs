@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_app::output::FileInPlace;
+use grpo_app::output::{FileInPlace, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::visible::{data_output, visible};
 use grpo_chem::Molecule;
@@ -59,15 +59,18 @@ fn score_all(
     let mut table = csv::Writer::from_writer(output);
     let header = std::iter::once("smiles").chain(oracles.iter().map(|oracle| oracle.name()));
     table.write_record(header).with_context(failed)?;
+    let mut invalid = 0;
     loop {
         let block: Vec<MoleculeRecord> =
             reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
         if block.is_empty() {
             break;
         }
-        let rows: Vec<Vec<f64>> =
+        let rows: Vec<Option<Vec<f64>>> =
             block.par_iter().map(|record| scores(&record.smiles, oracles)).collect();
+        invalid += rows.iter().filter(|scores| scores.is_none()).count();
         for (record, scores) in block.iter().zip(rows) {
+            let scores = scores.unwrap_or_else(|| vec![0.0; oracles.len()]);
             let smiles = visible(&record.smiles).into_owned();
             // The shortest text that is read back as the same number.
             let row =
@@ -75,13 +78,17 @@ fn score_all(
             table.write_record(row).with_context(failed)?;
         }
     }
-    table.flush().with_context(failed)
+    table.flush().with_context(failed)?;
+    if invalid > 0 {
+        say_aside(format_args!("invalid      {invalid:>8}, which score 0"));
+    }
+    Ok(())
 }
 
-/// Returns the scores of a molecule, all 0 if it is invalid.
-fn scores(smiles: &str, oracles: &[Oracle]) -> Vec<f64> {
-    let Ok(molecule) = Molecule::parse(smiles) else { return vec![0.0; oracles.len()] };
-    match oracles.len() {
+/// Returns the scores of a molecule, or `None` if it is invalid.
+fn scores(smiles: &str, oracles: &[Oracle]) -> Option<Vec<f64>> {
+    let molecule = Molecule::parse(smiles).ok()?;
+    Some(match oracles.len() {
         // Few oracles cost less than all of them, which share their fingerprints.
         ..=FEW => oracles.iter().map(|oracle| oracle.score(&molecule)).collect(),
         _ => {
@@ -90,5 +97,5 @@ fn scores(smiles: &str, oracles: &[Oracle]) -> Vec<f64> {
                 |oracle: &Oracle| Oracle::ALL.iter().position(|of| of == oracle).map(|i| all[i]);
             oracles.iter().filter_map(score).collect()
         }
-    }
+    })
 }

@@ -4,7 +4,8 @@ use super::options::ReadOptions;
 use super::record::{LONGEST, MoleculeRecord, filled, smiles_and_name};
 use crate::conditions::is_condition_column;
 use grpo_data::{
-    Bytes, CsvQuoteFaults, CsvQuotes, DataError, FileOrigin, Names, cell_separator, too_long,
+    Bytes, CsvQuoteFaults, CsvQuotes, DataError, FileOrigin, Names, cell_separator, counted,
+    too_long,
 };
 use std::io::{self, Read};
 
@@ -116,9 +117,9 @@ impl CsvRows {
                 (false, _) => "quote fields that contain commas",
             };
             return Err(DataError::Invalid(format!(
-                "line {line} of `{}` has {} fields, but the header has {}; {remedy}",
+                "line {line} of `{}` has {}, but the header has {}; {remedy}",
                 origin.path.display(),
-                self.row.len(),
+                counted(self.row.len(), "field"),
                 self.width,
             )));
         }

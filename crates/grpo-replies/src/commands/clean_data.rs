@@ -11,6 +11,7 @@ use crate::{
 };
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use grpo_data::counted;
 use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -132,7 +133,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         Value::Object(object)
     });
     let kept = written("another file for -o", &arguments.output, &inputs, kept)?;
-    [Some(kept), gone].into_iter().flatten().try_for_each(FileInPlace::finish)?;
+    FileInPlace::finish_all([Some(kept), gone].into_iter().flatten())?;
     tell(arguments, &cleaned);
     Ok(())
 }
@@ -203,7 +204,11 @@ impl CleanDataArguments {
 fn tell_read(arguments: &CleanDataArguments, read: &PairFile, pairs: usize) {
     let say = arguments.say();
     let path = arguments.input.display();
-    say(format_args!("{path}: {pairs} pairs, {} invalid lines", read.invalid));
+    say(format_args!(
+        "{path}: {}, {}",
+        counted(pairs, "pair"),
+        counted(read.invalid, "invalid line")
+    ));
     for line in read.skipped.iter().take(MOST_LINES) {
         say(format_args!("  left out: {line}"));
     }
@@ -224,10 +229,10 @@ fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
         report.valid, report.total, report.valid_percentage
     ));
     for (rule, count) in &report.rejection_reasons {
-        say(format_args!("  {rule:<20} {count} pairs removed"));
+        say(format_args!("  {rule:<20} {} removed", counted(*count, "pair")));
     }
     for (rule, count) in &report.not_judged {
-        say(format_args!("  {rule:<20} {count} pairs not checked (missing field)"));
+        say(format_args!("  {rule:<20} {} not checked (missing field)", counted(*count, "pair")));
     }
     say(format_args!("pairs        {}", arguments.output.display()));
     if let Some(path) = &arguments.rejected {

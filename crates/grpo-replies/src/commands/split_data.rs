@@ -13,8 +13,8 @@ use crate::{
 };
 use anyhow::Context;
 use clap::Args;
-use grpo_data::OwnFolder;
 use grpo_data::statistics::TestResult;
+use grpo_data::{OwnFolder, counted};
 use grpo_report::{Scores, distributions};
 use grpo_run::{DataFile, lock_folder, sha256};
 use serde::Serialize;
@@ -206,11 +206,11 @@ const MOST_LINES: usize = 20;
 
 fn report(read: &PairFile) {
     say(format_args!(
-        "{}: {} pairs from {} tweets, {} lines skipped",
+        "{}: {} from {}, {} skipped",
         read.path.display(),
-        read.pairs.len(),
-        read.tweets(),
-        read.invalid
+        counted(read.pairs.len(), "pair"),
+        counted(read.tweets(), "tweet"),
+        counted(read.invalid, "line")
     ));
     read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
     let skipped = read.skipped.iter().map(|line| format!("left out: {line}"));
@@ -258,7 +258,9 @@ fn tell(statistics: &PhaseStatistics) {
     {
         let PhaseSummary { count, tweets, engagement, length, .. } = phase;
         say(format_args!(
-            "{name:<12} {count} pairs from {tweets} tweets; engagement: mean {}, median {}; reply characters: mean {:.0}",
+            "{name:<12} {} from {}; engagement: mean {}, median {}; reply characters: mean {:.0}",
+            counted(*count, "pair"),
+            counted(*tweets, "tweet"),
             short(engagement.mean),
             short(engagement.median),
             length.mean

@@ -97,7 +97,7 @@ impl<'a> Side<'a> {
     ) -> Self {
         let margin = match *objective {
             EngagementObjective::Pairwise { margin } => margin,
-            EngagementObjective::Log { .. } | EngagementObjective::Rank => 0.0,
+            EngagementObjective::Log { .. } | EngagementObjective::Rank {} => 0.0,
         };
         let pairs = neighbours(replies, margin);
         Self { replies, targets: replies.iter().map(|it| targets.of(it.score)).collect(), pairs }

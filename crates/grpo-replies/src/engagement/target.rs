@@ -51,7 +51,7 @@ impl Targets {
     ) -> Self {
         match *objective {
             EngagementObjective::Log { scale } => Self::Log { scale },
-            EngagementObjective::Rank | EngagementObjective::Pairwise { .. } => {
+            EngagementObjective::Rank {} | EngagementObjective::Pairwise { .. } => {
                 let mut sorted: Vec<f64> = train.into_iter().collect();
                 sorted.sort_by(f64::total_cmp);
                 Self::Rank(sorted)
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn rank(scores: &[f64]) -> Targets {
-        Targets::new(&EngagementObjective::Rank, scores.iter().copied())
+        Targets::new(&EngagementObjective::Rank {}, scores.iter().copied())
     }
 
     /// In 0, 0, 1, 4, 4, 4, 9, 10, the two 0s have ranks 1 and 2, so 1.5. Subtracting ½ and
@@ -127,7 +127,7 @@ mod tests {
             errors[1900..].iter().sum::<f64>() / errors.iter().sum::<f64>()
         };
         assert!(share(scores.clone()) > 0.8, "{}", share(scores.clone()));
-        for objective in [EngagementObjective::Rank, EngagementObjective::Log { scale: 1000.0 }] {
+        for objective in [EngagementObjective::Rank {}, EngagementObjective::Log { scale: 1000.0 }] {
             let targets = Targets::new(&objective, scores.iter().copied());
             let share = share(scores.iter().map(|&score| targets.of(score)).collect());
             assert!(share < 0.4, "{objective:?}: {share}");

@@ -58,7 +58,7 @@ impl HybridConfig {
         let part = |name: &str, weight, reward: &RewardConfig| CompositePart {
             name: name.to_owned(),
             weight,
-            transform: Transform::Identity,
+            transform: Transform::Identity {},
             reward: reward.clone(),
         };
         let parts = vec![

@@ -91,7 +91,7 @@ fn run(
 }
 
 const OBJECTIVES: [EngagementObjective; 3] = [
-    EngagementObjective::Rank,
+    EngagementObjective::Rank {},
     EngagementObjective::Log { scale: 100.0 },
     EngagementObjective::Pairwise { margin: 0.1 },
 ];
@@ -169,7 +169,7 @@ fn threads_change_nothing_of_the_usual_sizes() {
     let features = engagement_features(&HashedNgrams::new(width), &texts).unwrap();
     let split = split_by_tweet(&pairs, &SplitFractions::default(), 1).unwrap();
     let data = EngagementData::new(&pairs, features, &split);
-    let mut config = config(EngagementObjective::Rank);
+    let mut config = config(EngagementObjective::Rank {});
     config.training.epochs = 1;
     config.training.batch_size = 192;
     let result = |threads| {
@@ -198,7 +198,7 @@ fn no_tweet_is_on_two_sides() {
     assert_eq!(train.len() + validation.len() + test.len(), 120);
 
     let refused = |data: &EngagementData| {
-        let config = config(EngagementObjective::Rank);
+        let config = config(EngagementObjective::Rank {});
         EngagementHeadObjective::trainer(head(), data, &config, 1).err().unwrap()
     };
     data.test[0].tweet = data.train[0].tweet.clone();
@@ -217,7 +217,7 @@ fn too_little_to_learn_from_is_refused() {
         EngagementHeadObjective::trainer(head(), data, config, 1).err().unwrap().to_string()
     };
     let whole = data(&pairs(1.0));
-    let rank = config(EngagementObjective::Rank);
+    let rank = config(EngagementObjective::Rank {});
     let mut few = whole.clone();
     few.test.truncate(29);
     assert_eq!(
@@ -233,7 +233,7 @@ fn too_little_to_learn_from_is_refused() {
         refused_by.to_string().starts_with("no tweet in the test split has two replies"),
         "{refused_by}"
     );
-    unmeasured.check(&EngagementObjective::Rank).unwrap();
+    unmeasured.check(&EngagementObjective::Rank {}).unwrap();
     let mut equal = whole.clone();
     equal.train.iter_mut().for_each(|reply| reply.preference = 1.0);
     assert_eq!(

@@ -117,7 +117,7 @@ fn reports_why_each_line_is_not_a_pair() {
     assert_eq!(found.pairs.len() + found.skipped.len(), 12);
     let text = found.to_string();
     assert!(
-        text.starts_with("1 pairs from 1 tweets, 11 lines skipped (") && text.ends_with("; …)")
+        text.starts_with("1 pair from 1 tweet, 11 lines skipped (") && text.ends_with("; …)")
     );
 }
 
@@ -236,5 +236,5 @@ fn only_the_first_invalid_lines_are_kept() {
     let read = read_pairs(file.path()).unwrap();
     assert_eq!((read.pairs.len(), read.skipped.len()), (1, MOST_LISTED));
     assert_eq!(read.invalid, MOST_LISTED + 5);
-    assert!(read.to_string().starts_with("1 pairs from 1 tweets, 100005 lines skipped ("));
+    assert!(read.to_string().starts_with("1 pair from 1 tweet, 100005 lines skipped ("));
 }

@@ -142,7 +142,7 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
     let line = &read.report.lines()[0];
     let path = place.pairs().display().to_string();
     assert!(line.starts_with(&format!(
-        "4 pairs from 4 tweets, 1 lines skipped ({path}:4: `reply` is empty)"
+        "4 pairs from 4 tweets, 1 line skipped ({path}:4: `reply` is empty)"
     )));
     assert!(line.contains(&format!("; 2 skipped with more than 400 tokens ({path}:2: ")), "{line}");
     // A tweet whose reply is too long can still be used as a prompt.

@@ -51,7 +51,7 @@ fn scored(total: f64) -> Outcome {
 fn parts_are_transformed_weighted_and_shown() {
     let affine = Transform::Affine { scale: 0.1, shift: 0.5 };
     let reward = of_parts(vec![
-        ("a", 0.75, Transform::Identity, vec![scored(0.4)]),
+        ("a", 0.75, Transform::Identity {}, vec![scored(0.4)]),
         ("b", 0.25, affine, vec![scored(-2.0)]),
     ]);
     let outcome = reward.score(&["x".into()]).remove(0);
@@ -75,10 +75,10 @@ fn a_part_that_fails_fails_the_completion_and_no_other() {
         (
             "a",
             0.5,
-            Transform::Identity,
+            Transform::Identity {},
             vec![scored(1.0), scored(1.0), Outcome::Abstained, scored(1.0)],
         ),
-        ("b", 0.5, Transform::Log1p, vec![scored(0.0), failed(), scored(1.0), scored(-1.5)]),
+        ("b", 0.5, Transform::Log1p {}, vec![scored(0.0), failed(), scored(1.0), scored(-1.5)]),
     ]);
     let outcomes = reward.score(&["w".into(), "x".into(), "y".into(), "z".into()]);
     assert_eq!(outcomes[0].total(), Some(0.5));
@@ -91,8 +91,8 @@ fn a_part_that_fails_fails_the_completion_and_no_other() {
 fn a_failure_counts_more_than_an_abstention() {
     let failed = Outcome::Failed { reason: "no network".to_owned() };
     let reward = of_parts(vec![
-        ("a", 0.5, Transform::Identity, vec![Outcome::Abstained]),
-        ("b", 0.5, Transform::Identity, vec![failed]),
+        ("a", 0.5, Transform::Identity {}, vec![Outcome::Abstained]),
+        ("b", 0.5, Transform::Identity {}, vec![failed]),
     ]);
     assert_eq!(reward.score(&["x".into()])[0].failure(), Some("part 'b': no network"));
 }
@@ -100,8 +100,8 @@ fn a_failure_counts_more_than_an_abstention() {
 #[test]
 fn a_part_that_miscounts_fails_all() {
     let reward = of_parts(vec![
-        ("a", 0.5, Transform::Identity, vec![scored(1.0), scored(1.0)]),
-        ("b", 0.5, Transform::Identity, vec![scored(1.0)]),
+        ("a", 0.5, Transform::Identity {}, vec![scored(1.0), scored(1.0)]),
+        ("b", 0.5, Transform::Identity {}, vec![scored(1.0)]),
     ]);
     for outcome in reward.score(&["x".into(), "y".into()]) {
         assert_eq!(

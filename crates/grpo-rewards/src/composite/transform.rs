@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 /// A function that is applied to a score x.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+///
+/// Variants without settings are structs as well, so that unknown keys are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Transform {
     /// The unmodified score.
-    #[default]
-    Identity,
+    Identity {},
     /// `scale · x + shift`.
     Affine {
         /// The factor.
@@ -26,7 +27,7 @@ pub enum Transform {
         high: f64,
     },
     /// ln(1 + x), for x > −1.
-    Log1p,
+    Log1p {},
     /// 1/(1 + exp(−(x − centre)/width)).
     Sigmoid {
         /// The score that is mapped to 1/2.
@@ -37,17 +38,23 @@ pub enum Transform {
         width: f64,
     },
     /// The negative score.
-    Negate,
+    Negate {},
 }
 
 fn one() -> f64 {
     1.0
 }
 
+impl Default for Transform {
+    fn default() -> Self {
+        Self::Identity {}
+    }
+}
+
 impl Transform {
     /// Returns `true` if the transform is the identity.
     pub fn is_identity(&self) -> bool {
-        *self == Self::Identity
+        *self == Self::Identity {}
     }
 
     /// Validates the parameters.
@@ -81,13 +88,13 @@ impl Transform {
     /// Returns an error if the result is not finite.
     pub fn of(&self, score: f64) -> Result<f64, String> {
         let value = match *self {
-            Self::Identity => score,
+            Self::Identity {} => score,
             Self::Affine { scale, shift } => scale * score + shift,
             // `clamp` would panic if `low` > `high`, and it does not replace NaN.
             Self::Clamp { low, high } => score.max(low).min(high),
-            Self::Log1p => score.ln_1p(),
+            Self::Log1p {} => score.ln_1p(),
             Self::Sigmoid { centre, width } => 1.0 / (1.0 + (-(score - centre) / width).exp()),
-            Self::Negate => -score,
+            Self::Negate {} => -score,
         };
         match score.is_finite() && value.is_finite() {
             true => Ok(value),
@@ -108,24 +115,24 @@ mod tests {
 
     #[test]
     fn values_by_hand() {
-        check(Transform::Identity, 0.3, 0.3);
+        check(Transform::Identity {}, 0.3, 0.3);
         check(Transform::Affine { scale: -2.0, shift: 1.0 }, 0.3, 0.4);
         let clamp = Transform::Clamp { low: -1.0, high: 0.5 };
         check(clamp, 0.3, 0.3);
         check(clamp, 3.0, 0.5);
         check(clamp, -3.0, -1.0);
-        check(Transform::Log1p, 3.0, 1.386_294_361_119_890_6);
+        check(Transform::Log1p {}, 3.0, 1.386_294_361_119_890_6);
         check(Transform::Sigmoid { centre: 0.0, width: 1.0 }, 0.0, 0.5);
         check(Transform::Sigmoid { centre: 1.0, width: 2.0 }, 3.0, 0.731_058_578_630_004_9);
-        check(Transform::Negate, 0.3, -0.3);
+        check(Transform::Negate {}, 0.3, -0.3);
     }
 
     #[test]
     fn what_is_no_number_is_an_error() {
         for (transform, score) in [
-            (Transform::Log1p, -1.0),
-            (Transform::Log1p, -2.0),
-            (Transform::Identity, f64::NAN),
+            (Transform::Log1p {}, -1.0),
+            (Transform::Log1p {}, -2.0),
+            (Transform::Identity {}, f64::NAN),
             (Transform::Clamp { low: 0.0, high: 1.0 }, f64::NAN),
             (Transform::Clamp { low: 0.0, high: 1.0 }, f64::INFINITY),
             (Transform::Affine { scale: 1e300, shift: 0.0 }, 1e300),
@@ -146,6 +153,6 @@ mod tests {
             assert!(wrong.check().is_err(), "{wrong:?}");
         }
         assert!(Transform::Clamp { low: 0.0, high: 1.0 }.check().is_ok());
-        assert!(Transform::Log1p.check().is_ok());
+        assert!(Transform::Log1p {}.check().is_ok());
     }
 }

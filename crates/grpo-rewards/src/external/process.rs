@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use grpo_data::without_os_code;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
@@ -76,7 +77,10 @@ pub(super) fn start(
     answers: Answers,
     output: &Arc<Output>,
 ) -> Result<Box<dyn Connection>, Fault> {
-    let fault = |error: &dyn Display| Fault::Other(format!("cannot start {name}: {error}"));
+    let fault = |error: &dyn Display| {
+        let error = error.to_string();
+        Fault::Other(format!("cannot start {name}: {}", without_os_code(&error)))
+    };
     let (program, arguments) = command.split_first().expect("the command is not empty");
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -238,7 +242,10 @@ impl Process {
                 Ok(0) => return Ok(true),
                 Ok(count) => self.unread.extend(&buffer[..count]),
                 Err(error) if is_transient(&error) => return Ok(false),
-                Err(error) => return Err(self.fault(&format!("cannot be read: {error}"))),
+                Err(error) => {
+                    let error = error.to_string();
+                    return Err(self.fault(&format!("cannot be read: {}", without_os_code(&error))));
+                }
             }
         }
         Ok(false)

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, HttpUrl, connection_words, is_unresolved, reply_words};
 use ureq::http::{HeaderMap, Uri, Version};
 use ureq::{Agent, Body, Error, Timeout};
 
@@ -45,20 +45,21 @@ pub(super) enum Failure {
 
 impl Server {
     pub(super) fn new(url: &str) -> Result<Self, ConfigFault> {
-        let refused = || {
+        let refused = |fault: &str| {
+            let shown = HttpUrl::shown(url);
             ConfigFault::from_sentence(
                 "",
                 format!(
-                    "reward.url = \"{}\" is not a supported URL; expected one such as http://localhost:8000/score (https and passwords are not supported)",
-                    without_password(url)
+                    "reward.url = \"{shown}\" is not a supported URL: {fault}; expected one such as http://localhost:8000/score"
                 ),
             )
         };
-        let is_plain = url.chars().all(|c| c.is_ascii_graphic());
-        let rest = url.strip_prefix("http://").filter(|_| is_plain).ok_or_else(refused)?;
-        let host = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
-        if host.is_empty() || host.contains('@') || url.parse::<Uri>().is_err() {
-            return Err(refused());
+        let parts = HttpUrl::parse(url).map_err(|fault| refused(&fault.to_string()))?;
+        if parts.is_encrypted {
+            return Err(refused("https is not supported"));
+        }
+        if url.parse::<Uri>().is_err() {
+            return Err(refused("its path or query has a character that has to be written as %XX"));
         }
         let agent = Agent::config_builder()
             .proxy(None)
@@ -115,11 +116,16 @@ impl Server {
         let body = read(body, &framing)?;
         match head.status.is_success() {
             true => Ok(Reply { body, framing }),
-            false => Err(Failure::Other(format!(
-                "it returned status {}: {}",
-                head.status.as_u16(),
-                excerpt(&body)
-            ))),
+            false => {
+                let target = head.headers.get("location").filter(|_| head.status.is_redirection());
+                let redirect = target.map_or(String::new(), |location| {
+                    let location = String::from_utf8_lossy(location.as_bytes());
+                    let target = HttpUrl::redirect(&self.url, &location);
+                    format!("; set reward.url to {target}, to which it redirects")
+                });
+                let (status, body) = (head.status.as_u16(), excerpt(&body));
+                Err(Failure::Other(format!("it returned status {status}: {body}{redirect}")))
+            }
         }
     }
 }
@@ -190,29 +196,34 @@ fn failure(error: &Error, arrived: &str) -> Failure {
         AddrNotAvailable, BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset,
         HostUnreachable, NetworkUnreachable, NotFound, TimedOut, UnexpectedEof, WouldBlock,
     };
+    const FIX: &str = "start the server, or correct reward.url";
+    const FIX_OF_NAME: &str = "correct reward.url, or check the network";
+    let unreached = |what: &str, fix: &str| Failure::Unreached(format!("{what}; {fix}"));
+    let invalid = |what: &str| Failure::Other(format!("invalid HTTP response: {what}{arrived}"));
     match error {
-        Error::HostNotFound => Failure::Unreached("cannot resolve its host".to_owned()),
-        Error::ConnectionFailed => Failure::Unreached("cannot connect".to_owned()),
+        Error::HostNotFound => unreached("the name of the server cannot be resolved", FIX_OF_NAME),
+        Error::ConnectionFailed => unreached("there is no connection", FIX),
         Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
-            Failure::Unreached("no connection in time".to_owned())
+            unreached("there was no connection in time", FIX)
         }
         Error::Timeout(_) => Failure::Late(arrived.to_owned()),
-        Error::Protocol(error) => {
-            Failure::Other(format!("invalid HTTP response: {error}{arrived}"))
+        Error::Protocol(error) => invalid(reply_words(&error.to_string())),
+        Error::Io(error) if is_unresolved(error) => {
+            unreached(&connection_words(error), FIX_OF_NAME)
         }
         Error::Io(error) => match error.kind() {
             AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkUnreachable
-            | NotFound => Failure::Unreached(error.to_string()),
+            | NotFound => unreached(&connection_words(error), FIX),
             TimedOut | WouldBlock => Failure::Late(arrived.to_owned()),
             BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => Failure::Other(
                 format!("the connection was closed before the end of the response{arrived}"),
             ),
-            _ => Failure::Other(format!("{error}{arrived}")),
+            _ => Failure::Other(format!("{}{arrived}", connection_words(error))),
         },
         Error::LargeResponseHeader(..) => {
             Failure::Other("invalid HTTP response: its headers are larger than 64 KiB".to_owned())
         }
-        error => Failure::Other(format!("invalid HTTP response: {error}{arrived}")),
+        _ => invalid("it is incomplete, or does not follow HTTP"),
     }
 }
 

@@ -79,7 +79,7 @@ fn what_cannot_be_sampled_is_refused() {
         RolloutSettings { max_new_tokens: usize::MAX, ..settings() },
         1,
         &format!(
-            "a prompt of 1 tokens with max_new_tokens = {} exceeds the model's context of 20 tokens; set max_new_tokens to at most 20",
+            "a prompt of 1 token with max_new_tokens = {} exceeds the model's context of 20 tokens; set max_new_tokens to at most 20",
             usize::MAX
         ),
     );

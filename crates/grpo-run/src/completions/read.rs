@@ -3,7 +3,7 @@
 use super::record::{CompletionRecord, RecordedOutcome};
 use super::table::{BONUS, FATES, IDS, INFO, PART, PROMPT_IDS, finish_name, required_columns};
 use crate::RunError;
-use grpo_data::{Finish, ParquetFile};
+use grpo_data::{Finish, ParquetFault, ParquetFile};
 use parquet::record::Field;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,14 +15,17 @@ pub(super) fn records(
     file: File,
     step: u64,
 ) -> Result<Vec<CompletionRecord>, RunError> {
-    rows(file, step).map_err(|reason| damaged(path, reason))
+    rows(file, step).map_err(|fault| match fault {
+        ParquetFault::Content(reason) => damaged(path, reason),
+        ParquetFault::System(source) => RunError::read(path)(source),
+    })
 }
 
-fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
+fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, ParquetFault> {
     let rows = ParquetFile::new(file)?;
     let has = |column: &str| rows.columns().any(|name| name == column);
     if let Some(missing) = required_columns().find(|column| !has(column)) {
-        return Err(format!("missing column `{missing}`"));
+        return Err(format!("missing column `{missing}`").into());
     }
     let mut records = Vec::new();
     for (place, row) in rows.enumerate() {

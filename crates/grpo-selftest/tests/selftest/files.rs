@@ -159,7 +159,7 @@ fn no_json_and_no_cases() {
     check("", "`l.json` is not valid JSON: it is empty");
     check(
         r#"{"cases": [1e999]}"#,
-        "`l.json` is not valid JSON: number out of range at line 1 column 16",
+        "`l.json` is not valid JSON: a number is too large at line 1 column 16",
     );
     check("{}", "`l.json` has nothing under the key `cases`; expected a list of at least one case");
     check("3", "`l.json` has nothing under the key `cases`; expected a list of at least one case");

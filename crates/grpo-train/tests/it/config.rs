@@ -173,7 +173,7 @@ fn pretraining_out_of_range() {
         precision: Default::default(),
         warmup_epochs: 0.1,
         learning_rate_floor: 0.1,
-        learning_rate_decay: grpo_train::Decay::Cosine,
+        learning_rate_decay: grpo_train::Decay::Cosine {},
         dropout: 0.0,
         eval_every: 0,
         patience: 0,
@@ -249,7 +249,7 @@ fn decays_out_of_range() {
         config.schedule.decay = decay;
         config.check().map_err(|fault| fault.to_string())
     };
-    with(Decay::CosineWithMinLr).unwrap();
+    with(Decay::CosineWithMinLr {}).unwrap();
     with(Decay::WarmupStableDecay { stable: 1.0 }).unwrap();
     assert!(with(Decay::WarmupStableDecay { stable: 1.5 }).is_err());
     assert_eq!(

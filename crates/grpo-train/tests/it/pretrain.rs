@@ -24,7 +24,7 @@ const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     precision: Default::default(),
     warmup_epochs: 0.1,
     learning_rate_floor: 0.1,
-    learning_rate_decay: grpo_train::Decay::Cosine,
+    learning_rate_decay: grpo_train::Decay::Cosine {},
     dropout: 0.0,
     eval_every: 0,
     patience: 0,

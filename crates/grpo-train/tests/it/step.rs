@@ -282,7 +282,7 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     long.sampling.max_new_tokens = 17;
     assert_eq!(
         refusal(long),
-        "sampling: a prompt of 1 tokens with max_new_tokens = 17 exceeds the model's context of 16 tokens; set max_new_tokens to at most 16"
+        "sampling: a prompt of 1 token with max_new_tokens = 17 exceeds the model's context of 16 tokens; set max_new_tokens to at most 16"
     );
     let mut few = config();
     few.sampling.top_k = Some(0);

@@ -33,7 +33,7 @@ fn config() -> PretrainConfig {
         precision: Default::default(),
         warmup_epochs: 0.0,
         learning_rate_floor: 1.0,
-        learning_rate_decay: grpo_train::Decay::Cosine,
+        learning_rate_decay: grpo_train::Decay::Cosine {},
         dropout: 0.0,
         eval_every: 0,
         patience: 0,

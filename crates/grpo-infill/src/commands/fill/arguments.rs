@@ -42,7 +42,7 @@ pub(crate) struct FillArguments {
     #[arg(long, value_name = "N", help_heading = "Input")]
     pub(crate) passages: Option<u32>,
     /// Character that marks a blank
-    #[arg(long, value_name = "CHAR", default_value = "_", help_heading = "Input")]
+    #[arg(long, value_name = "CHAR", default_value = "_", value_parser = one_character, help_heading = "Input")]
     pub(crate) blank: char,
     /// Fraction of each text to blank at random positions; the text must not contain blanks, and
     /// the recovered fraction is shown
@@ -106,6 +106,15 @@ pub(crate) struct FillArguments {
     /// JSON lines, one per completion
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+}
+
+/// Parses the value of `--blank`.
+fn one_character(text: &str) -> Result<char, String> {
+    let mut characters = text.chars();
+    match (characters.next(), characters.next()) {
+        (Some(character), None) => Ok(character),
+        _ => Err(format!("it has {} characters; expected one", text.chars().count())),
+    }
 }
 
 /// See [`crate::Quality`].

@@ -11,12 +11,13 @@ use grpo_model::LanguageModel;
 use super::texts::Text;
 use crate::sections::LoadedInfiller;
 use grpo_app::device;
-use grpo_app::models::check_folder;
+use grpo_app::models::{check_folder, warn_about};
 
 /// Loads a judge, and checks that it can read any completion of `texts` by the infiller.
 pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> anyhow::Result<Judge> {
     check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
     let judge = Judge::load(folder, &device::device()?)?;
+    warn_about(folder, judge.model());
     let known = judge.characters();
     let unknown = infiller.characters().iter().find(|&&c| known.id(c).is_none());
     anyhow::ensure!(

@@ -37,7 +37,9 @@ pub struct EngagementDescription {
 /// The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`. Most scores are close to
 /// 0 and a few are large. A squared error on raw scores would be dominated by these few replies, so
 /// the scores are transformed first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+///
+/// Variants without settings are structs as well, so that unknown keys are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EngagementObjective {
     /// Squared error on `ln(1 + scale · score) / ln(1 + scale)`.
@@ -48,8 +50,7 @@ pub enum EngagementObjective {
         scale: f64,
     },
     /// Squared error on the fraction of training replies with a lower score. Ties count half.
-    #[default]
-    Rank,
+    Rank {},
     /// Predicts which of two replies to a tweet has more `reply_likes + 2 · reply_retweets`
     /// (Bradley & Terry 1952).
     Pairwise {
@@ -57,6 +58,12 @@ pub enum EngagementObjective {
         #[serde(default = "default_margin")]
         margin: f64,
     },
+}
+
+impl Default for EngagementObjective {
+    fn default() -> Self {
+        Self::Rank {}
+    }
 }
 
 fn default_scale() -> f64 {
@@ -240,7 +247,7 @@ impl EngagementGate {
     pub fn or_default(self, objective: &EngagementObjective) -> Self {
         match (self == Self::default(), objective) {
             (false, _) => self,
-            (true, EngagementObjective::Log { .. } | EngagementObjective::Rank) => {
+            (true, EngagementObjective::Log { .. } | EngagementObjective::Rank {}) => {
                 Self { min_pearson: Some(0.5), ..self }
             }
             (true, EngagementObjective::Pairwise { .. }) => {
@@ -325,12 +332,12 @@ mod tests {
             min_pair_accuracy: pair_accuracy,
         };
         let none = gate(None, None, None);
-        let rank = none.or_default(&EngagementObjective::Rank);
+        let rank = none.or_default(&EngagementObjective::Rank {});
         assert_eq!(rank, gate(Some(0.5), None, None));
         let pairwise = none.or_default(&EngagementObjective::Pairwise { margin: 0.1 });
         assert_eq!(pairwise, gate(None, None, Some(2.0 / 3.0)));
         let own = gate(None, Some(0.3), None);
-        assert_eq!(own.or_default(&EngagementObjective::Rank), own);
+        assert_eq!(own.or_default(&EngagementObjective::Rank {}), own);
 
         assert!(rank.passes(&measures()) && pairwise.passes(&measures()));
         assert!(!gate(Some(0.6), None, None).passes(&measures()));
@@ -340,7 +347,7 @@ mod tests {
         assert!(!pairwise.passes(&without) && rank.passes(&without));
         // A bound on the other correlation is not replaced by the default.
         let of_scores = EngagementGate { min_pearson_score: Some(0.5), ..none };
-        assert_eq!(of_scores.or_default(&EngagementObjective::Rank), of_scores);
+        assert_eq!(of_scores.or_default(&EngagementObjective::Rank {}), of_scores);
         assert!(!of_scores.passes(&measures()));
         assert_eq!(
             of_scores.against(&measures()),

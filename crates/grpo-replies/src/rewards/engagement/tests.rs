@@ -16,7 +16,7 @@ const WIDTH: usize = 32;
 fn report(passed: bool) -> EngagementReport {
     EngagementReport {
         passed,
-        gate: EngagementGate::default().or_default(&EngagementObjective::Rank),
+        gate: EngagementGate::default().or_default(&EngagementObjective::Rank {}),
         test: EngagementMeasures {
             eval_loss: 0.06,
             pearson: if passed { 0.6 } else { 0.2 },
@@ -37,7 +37,7 @@ fn description(report: Option<EngagementReport>) -> EngagementDescription {
         embedder_identity: HashedNgrams::new(WIDTH).identity(),
         width: WIDTH,
         hidden: [8, 4],
-        objective: EngagementObjective::Rank,
+        objective: EngagementObjective::Rank {},
         report,
     }
 }

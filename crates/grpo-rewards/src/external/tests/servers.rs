@@ -76,7 +76,15 @@ fn what_servers_get_wrong() {
         (http("302 Found", ""), "it returned status 302"),
         (http("200 OK", "not JSON"), "the reply is not valid JSON"),
         (http("200 OK", r#"{"id": 7, "rewards": [1]}"#), "the reply has id 7"),
-        (b"hello\r\n".to_vec(), "invalid HTTP response"),
+        (
+            b"hello\r\n".to_vec(),
+            "invalid HTTP response: it does not start with HTTP/1.0 or HTTP/1.1",
+        ),
+        (
+            b"HTTP/1.1 302 Found\r\nlocation: http://u:p@b:1/x?key=1\r\ncontent-length: 0\r\n\r\n"
+                .to_vec(),
+            "it returned status 302: \"\"; set reward.url to http://***@b:1/x, to which it redirects",
+        ),
         (Vec::new(), "the connection was closed before the end of the response"),
         (
             b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}".to_vec(),
@@ -115,7 +123,10 @@ fn a_server_that_is_late_or_not_there() {
     let reward = build(json!({"type": "http", "url": format!("http://{free}"), "time_limit": 1.0}));
     let started = Instant::now();
     let reason = score(&*reward, &["a"])[0].failure().unwrap().to_owned();
-    assert!(reason.contains("refused"), "{reason}");
+    let expected = format!(
+        "the reward server http://{free}: the connection was refused; start the server, or correct reward.url"
+    );
+    assert_eq!(reason, expected);
     // The client retries until the time limit is reached.
     assert!((0.3..5.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
 }
@@ -170,14 +181,20 @@ fn the_end_of_a_body_is_where_its_headers_say() {
             "the reply is empty; its output was: \"\" (its headers have Content-Length: 0)",
         ),
         (sized("5", BODY), "(its headers have Content-Length: 5)"),
-        (sized("-5", BODY), "invalid HTTP response: content-length"),
-        (sized("abc", BODY), "invalid HTTP response: content-length"),
-        (sized("+27", BODY), "invalid HTTP response: content-length"),
-        (sized("0x1b", BODY), "invalid HTTP response: content-length"),
-        (sized("", BODY), "invalid HTTP response: content-length"),
-        (sized("99999999999999999999999", BODY), "invalid HTTP response: content-length"),
-        (sized("27, 28", BODY), "content-length"),
-        (with("Content-Length: 27\r\nContent-Length: 5\r\n", BODY), "conflicting content-length"),
+        (sized("-5", BODY), "invalid HTTP response: Content-Length is not a number"),
+        (sized("abc", BODY), "invalid HTTP response: Content-Length is not a number"),
+        (sized("+27", BODY), "invalid HTTP response: Content-Length is not a number"),
+        (sized("0x1b", BODY), "invalid HTTP response: Content-Length is not a number"),
+        (sized("", BODY), "invalid HTTP response: Content-Length is not a number"),
+        (
+            sized("99999999999999999999999", BODY),
+            "invalid HTTP response: Content-Length is not a number",
+        ),
+        (sized("27, 28", BODY), "Content-Length"),
+        (
+            with("Content-Length: 27\r\nContent-Length: 5\r\n", BODY),
+            "several values of Content-Length",
+        ),
         (
             sized("99", BODY),
             "27 bytes of its body had arrived (its headers have Content-Length: 99)",

@@ -49,7 +49,7 @@ fn config(diversity: DiversityConfig) -> PretrainConfig {
         precision: Default::default(),
         warmup_epochs: 0.0,
         learning_rate_floor: 1.0,
-        learning_rate_decay: crate::Decay::Cosine,
+        learning_rate_decay: crate::Decay::Cosine {},
         dropout: 0.0,
         eval_every: 0,
         patience: 0,

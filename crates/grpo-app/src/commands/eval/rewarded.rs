@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use grpo_data::statistics::mean;
-use grpo_rewards::{IdentifiedReward, Outcome, PartName, RewardInput};
+use grpo_rewards::{Outcome, PartName, RewardInput};
 
-use super::rows::{row, with_prompt_fields};
-use super::{Generations, Measured};
+use crate::commands::score::BLOCK;
+use crate::eval::{Generation, Generations, Measured, row};
+use crate::output::say_aside;
 use crate::task::Tasks;
-use crate::train_file::load_reward;
+use crate::train_file::LoadedReward;
 
 /// What a reward says about the texts of a file.
 pub(crate) struct Rewarded {
@@ -21,44 +22,47 @@ impl Rewarded {
     /// Scores texts that were read with all keys of their records. The rewards become their scores.
     ///
     /// # Errors
-    /// Returns an error if the configuration has no valid reward, or if no text has a reward.
+    /// Returns an error if no text has a reward.
     pub(crate) fn new(
-        config: &Path,
+        loaded: &LoadedReward,
         file: &Path,
         all: &mut Generations,
         tasks: &Tasks,
     ) -> anyhow::Result<Self> {
-        let (config, reward) = load_reward(config, &[], tasks)?;
-        let reward = match tasks.row_format(file, config.type_name()).identify {
-            Some(identify) => IdentifiedReward::wrap(reward, identify),
-            None => reward,
-        };
+        let (_, reward) = loaded.for_completions(Some(file), tasks);
+        let inputs = all.prompts.iter().flat_map(|of| {
+            let row = |generation: &Generation| row(&of.prompt, generation.clone());
+            of.generations.iter().map(move |generation| tasks.with_prompt_fields(row(generation)).input)
+        });
+        // Programs and servers are asked for many completions at once.
+        let inputs: Vec<RewardInput> = inputs.collect();
+        let mut scored = inputs.chunks(BLOCK).flat_map(|block| reward.score(block));
         let mut outcomes = Vec::new();
         for of in &mut all.prompts {
-            let input = |generation: &_| {
-                with_prompt_fields(row(&of.prompt, Clone::clone(generation)), tasks).input
-            };
-            let inputs: Vec<RewardInput> = of.generations.iter().map(input).collect();
-            let scored = reward.score(&inputs);
-            for (generation, outcome) in of.generations.iter_mut().zip(&scored) {
+            let of_prompt: Vec<Outcome> = scored.by_ref().take(of.generations.len()).collect();
+            for (generation, outcome) in of.generations.iter_mut().zip(&of_prompt) {
                 generation.score = outcome.total();
             }
-            outcomes.push(scored);
+            outcomes.push(of_prompt);
         }
         let failed = |outcome: &Outcome| match outcome {
             Outcome::Failed { reason } => Some(reason.clone()),
             _ => None,
         };
-        let is_scored = |outcome: &Outcome| outcome.total().is_some();
+        let all_outcomes = || outcomes.iter().flatten();
+        let unscored = all_outcomes().filter(|outcome| outcome.total().is_none()).count();
+        let first = || {
+            let reason = all_outcomes().find_map(failed);
+            reason.unwrap_or_else(|| "the reward abstained".to_owned())
+        };
         anyhow::ensure!(
-            outcomes.iter().flatten().any(is_scored),
+            unscored < all_outcomes().count(),
             "--reward: no text has a reward; first reason: {}",
-            outcomes
-                .iter()
-                .flatten()
-                .find_map(failed)
-                .unwrap_or_else(|| "the reward abstained".to_owned())
+            first()
         );
+        if unscored > 0 {
+            say_aside(format_args!("no reward    {unscored:>8} texts; first reason: {}", first()));
+        }
         Ok(Self { parts: reward.parts(), outcomes })
     }
 

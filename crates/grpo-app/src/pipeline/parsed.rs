@@ -1,0 +1,78 @@
+//! A command line of a stage, as the command's options describe it.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Command};
+
+/// A valid command line of a command.
+pub(super) struct Parsed {
+    /// The program with this command as its only one.
+    program: Command,
+    matches: ArgMatches,
+}
+
+/// Heading of the options that name what a command writes.
+const OUTPUT: &str = "Output";
+
+/// Names of values that are paths.
+const PATHS: [&str; 3] = ["FILE", "FOLDER", "PATH"];
+
+impl Parsed {
+    /// Parses the words of a command.
+    ///
+    /// # Errors
+    /// Returns an error if the command does not accept them.
+    pub(super) fn new(
+        commands: &Command,
+        command: &Command,
+        words: &[String],
+    ) -> Result<Self, clap::Error> {
+        // The other commands would be prepared for each stage.
+        let program = Command::new("grpo")
+            .disable_help_flag(true)
+            .args(commands.get_arguments().filter(|argument| argument.is_global_set()).cloned())
+            .subcommand(command.clone());
+        let matches = parsed(&program, words)?;
+        Ok(Self { program, matches })
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = &Arg> {
+        self.program.get_subcommands().flat_map(Command::get_arguments)
+    }
+
+    /// Returns the names of all options that the command accepts.
+    pub(super) fn options(&self) -> Vec<String> {
+        self.arguments().map(|argument| argument.get_id().to_string()).collect()
+    }
+
+    /// Returns whether the command accepts `--force` in addition to these words.
+    pub(super) fn accepts_force(&self, words: &[String]) -> bool {
+        let force = "--force".to_owned();
+        self.arguments().any(|argument| argument.get_id() == "force")
+            && (words.contains(&force)
+                || parsed(&self.program, &[words, &[force]].concat()).is_ok())
+    }
+
+    /// Returns the files and folders that the command is told to write, and whether each is a folder.
+    pub(super) fn written(&self) -> Vec<(PathBuf, bool)> {
+        let Some((_, matches)) = self.matches.subcommand() else { return Vec::new() };
+        let mut written = Vec::new();
+        for argument in self.arguments() {
+            let names = argument.get_value_names().unwrap_or_default();
+            let Some(name) = names.iter().find(|name| PATHS.contains(&name.as_str())) else {
+                continue;
+            };
+            if argument.get_help_heading() != Some(OUTPUT) {
+                continue;
+            }
+            let values = matches.get_raw(argument.get_id().as_str()).into_iter().flatten();
+            written.extend(values.map(|value| (PathBuf::from(value), name.as_str() == "FOLDER")));
+        }
+        written
+    }
+}
+
+fn parsed(program: &Command, words: &[String]) -> Result<ArgMatches, clap::Error> {
+    let program = program.clone();
+    program.try_get_matches_from(std::iter::once("grpo").chain(words.iter().map(String::as_str)))
+}

@@ -1,0 +1,181 @@
+//! `grpo run`: files that are not replaced, and mistakes with seeds.
+
+use std::fs;
+
+use snapbox::str;
+
+use crate::support::{Place, train_toml};
+
+/// A pipeline of one stage that writes `mine.csv`.
+const MAKE: &str = r#"[[stages]]
+name = "make"
+command = "make-molecules"
+arguments = ["-n", "3", "-o", "mine.csv"]
+outputs = ["mine.csv"]
+"#;
+
+/// Only what the pipeline wrote itself is replaced.
+#[test]
+fn a_file_of_the_user_is_not_replaced() {
+    let place = Place::new();
+    place.write("mine.csv", "a file of the user\n");
+    let refused = "mine.csv exists, but this pipeline did not write it; rename it, or let stage `make` write another file";
+    for (what, stage) in [
+        ("an output", MAKE.to_owned()),
+        (
+            "an output that is not listed",
+            MAKE.replace("outputs = [\"mine.csv\"]", "outputs = [\"other.csv\"]"),
+        ),
+        (
+            "another spelling",
+            MAKE.replace("outputs = [\"mine.csv\"]", "outputs = [\"./mine.csv\"]")
+                .replace("\"-o\", \"mine.csv\"", "\"--output=mine.csv\""),
+        ),
+    ] {
+        place.write("p.toml", &stage);
+        for options in
+            [&["run", "p.toml"][..], &["run", "p.toml", "--check"], &["run", "p.toml", "--force"]]
+        {
+            let before = place.files();
+            let ended = place.run(options);
+            let said = ended.stderr.replace("./mine.csv", "mine.csv");
+            assert_eq!(said, format!("error: {refused}\n"), "{what}");
+            assert_eq!((ended.code, place.files()), (Some(1), before), "{what}");
+        }
+    }
+
+    fs::remove_file(place.path("mine.csv")).unwrap();
+    place.write("p.toml", MAKE);
+    place.succeed(&["run", "p.toml"]);
+    let first = place.read("mine.csv");
+    place.write("p.toml", MAKE.replace("\"3\"", "\"4\""));
+    place.succeed(&["run", "p.toml"]);
+    assert_ne!(place.read("mine.csv"), first, "its own results are replaced");
+    // The user's changes are not.
+    place.write("mine.csv", "edited\n");
+    place.write("p.toml", MAKE);
+    place.refuse(
+        &["run", "p.toml"],
+        str!["mine.csv has changed since this pipeline wrote it, and stage `make` would replace it; rename or delete it"],
+    );
+}
+
+/// An interrupted command leaves files that are its own.
+#[test]
+fn files_of_a_failed_stage_are_its_own() {
+    let place = Place::new();
+    let line =
+        |score: f64| format!("{{\"prompt\": \"a\", \"completion\": \"b\", \"reward\": {score}}}\n");
+    place.write("g.jsonl", line(0.5));
+    let gate = "[[stages]]\nname = \"gate\"\ncommand = \"eval\"\narguments = [\"g.jsonl\", \"--gate=score/mean > 2\", \"-o=gate.json\"]\noutputs = [\"gate.json\"]\n";
+    place.write("p.toml", gate);
+    for _ in 0..2 {
+        let ended = place.run(&["run", "p.toml"]);
+        assert_eq!(ended.code, Some(1));
+        assert!(!ended.stderr.contains("did not write it"), "{}", ended.stderr);
+        assert!(place.path("gate.json").is_file());
+    }
+}
+
+/// A summary runs each time, and replaces what it wrote before.
+#[test]
+fn a_summary_replaces_only_its_own_files() {
+    let place = Place::new();
+    let line = "{\"prompt\": \"a\", \"completion\": \"b\", \"reward\": 1}\n";
+    place.write("g.jsonl", line);
+    let summary =
+        "[[summary]]\ncommand = \"eval\"\narguments = [\"g.jsonl\", \"--output=keep.json\"]\n";
+    place.write("p.toml", format!("{MAKE}{summary}"));
+    place.write("keep.json", "a file of the user\n");
+    let refused = str![
+        "keep.json exists, but this pipeline did not write it; rename it, or let the summary `grpo eval` write another file"
+    ];
+    place.refuse(&["run", "p.toml"], refused.clone());
+    place.refuse(&["run", "p.toml", "--check"], refused);
+    fs::remove_file(place.path("keep.json")).unwrap();
+    for _ in 0..2 {
+        place.succeed(&["run", "p.toml"]);
+        assert!(place.path("keep.json").is_file() && place.path(".keep.json.stage.json").is_file());
+    }
+    place.write("keep.json", "edited\n");
+    assert_eq!(place.run(&["run", "p.toml"]).code, Some(1));
+    assert_eq!(place.read("keep.json"), "edited\n");
+}
+
+/// Three training runs with different seeds.
+fn seeded() -> (Place, String) {
+    let place = Place::new();
+    place.write("train.toml", train_toml());
+    let stage = "[[stages]]\nname = \"t-{seed}\"\ncommand = \"train\"\nconfig = \"train.toml\"\narguments = [\"--set=seed={seed}\", \"--set=run='r-{seed}'\"]\n";
+    (place, format!("seeds = [1, 2, 3]\n{stage}"))
+}
+
+#[test]
+fn set_changes_all_repetitions_of_the_last_stage() {
+    let (place, pipeline) = seeded();
+    let two = pipeline.replace("t-{seed}", "s-{seed}").replace("r-{seed}", "q-{seed}");
+    let (_, second) = two.split_once('\n').unwrap();
+    place.write("p.toml", format!("{pipeline}{second}"));
+    let listed = place.succeed(&["run", "p.toml", "--check", "--set", "train.steps=2"]).stdout;
+    let with_set: Vec<bool> =
+        listed.lines().map(|line| line.ends_with("--set=train.steps=2")).collect();
+    assert_eq!(with_set, [false, false, false, true, true, true], "{listed}");
+    for pair in ["seed=7", "seed = 7"] {
+        let refused = format!(
+            "--set {pair} would give all repetitions of the last stage, `s-{{seed}}`, the same seed; change `seeds` in the pipeline file instead"
+        );
+        place.refuse(&["run", "p.toml", "--check", "--set", pair], refused);
+    }
+}
+
+#[test]
+fn mistakes_with_seeds_are_found_by_check() {
+    let place = Place::new();
+    place.write("train.toml", train_toml());
+    let name = |key: &str| {
+        format!(
+            "p.toml:3: stage `make` has {{seed}} in its {key} but not in its name; add it to the name, so that the stage is repeated for each of the seeds"
+        )
+    };
+    let outputs = "outputs = [\"mine.csv\"]";
+    let two = |a: &str, b: &str| {
+        let other = MAKE
+            .replace("\"make\"", "\"b\"")
+            .replace("\"mine.csv\"]\n", &format!("{b}]\n"))
+            .replace("\"-o\", \"mine.csv\"", "\"-o\", \"b.csv\"");
+        format!("{}{other}", MAKE.replace(outputs, &format!("outputs = [{a}]")))
+    };
+    for (pipeline, expected) in [
+        (format!("seeds = [1]\n{}", MAKE.replace(outputs, "outputs = [\"x-{seed}.csv\"]")), name("outputs")),
+        (format!("seeds = [1]\n{MAKE}inputs = [\"x-{{seed}}\"]"), name("inputs")),
+        (format!("seeds = [1]\n{MAKE}gate = \"x-{{seed}}\""), name("gate")),
+        (format!("seeds = [1]\n{MAKE}config = \"x-{{seed}}.toml\""), name("config")),
+        (
+            format!("{MAKE}[[summary]]\ncommand = \"report\"\narguments = [\"r-{{seed}}\"]\n"),
+            "p.toml:8: the summary has {seed} in its arguments, but there are no seeds; add a list `seeds` at the top of the file".to_owned(),
+        ),
+        (
+            format!("seeds = [1, 2]\n{MAKE}"),
+            "p.toml:1: no stage uses seeds; add {seed} to the name of a stage, so that it is repeated for each of them, or remove seeds".to_owned(),
+        ),
+        (
+            format!("seeds = [1, 2, 1]\n{}", MAKE.replace("make\"", "make-{seed}\"").replace("mine", "{seed}")),
+            "p.toml:1: seeds lists 1 twice; remove one of them".to_owned(),
+        ),
+        (
+            format!("seeds = {:?}\n{MAKE}", (0..1001).collect::<Vec<_>>()),
+            "p.toml:1: seeds lists 1001 seeds; expected at most 1000".to_owned(),
+        ),
+        (
+            two("\"./1.csv\"", "\"1.csv\""),
+            "p.toml:10: stages `make` and `b` both write 1.csv; use a different file for each".to_owned(),
+        ),
+        (
+            two("\"0.csv\", \"1.csv\"", "\"2.csv\", \"x/../1.csv\""),
+            "p.toml:10: stages `make` and `b` both write x/../1.csv; use a different file for each".to_owned(),
+        ),
+    ] {
+        place.write("p.toml", &pipeline);
+        place.refuse(&["run", "p.toml", "--check"], expected);
+    }
+}

@@ -1,0 +1,149 @@
+//! A preprocessor of mdBook: links that leave `docs/`, e.g. to sources, lead to the repository on the
+//! web. They work where the pages are read in a checkout, but the book does not contain their targets.
+
+use std::io::{Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use toml::Table;
+
+/// Preprocess the book for mdBook, which runs this command (see book.toml)
+#[derive(Args)]
+pub(crate) struct BookLinks {
+    #[command(subcommand)]
+    question: Option<Question>,
+}
+
+#[derive(Subcommand)]
+enum Question {
+    /// Ask whether a renderer is supported
+    Supports { renderer: String },
+}
+
+/// Reads `[context, book]` from standard input and writes the book.
+pub(crate) fn book_links(root: &Path, arguments: &BookLinks) -> Result<()> {
+    if let Some(Question::Supports { renderer: _any }) = &arguments.question {
+        return Ok(());
+    }
+    let mut input = String::new();
+    std::io::stdin().read_to_string(&mut input).context("cannot read the book")?;
+    let book: Value = serde_json::from_str(&input).context("this is not a book of mdBook")?;
+    let [_, mut book]: [Value; 2] = serde_json::from_value(book)?;
+    change(&mut book, address(root)?.as_deref());
+    std::io::stdout().write_all(book.to_string().as_bytes()).context("cannot write the book")
+}
+
+/// Returns the address of the repository from the root manifest, if it is known.
+fn address(root: &Path) -> Result<Option<String>> {
+    let manifest: Table = std::fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
+    let package = manifest.get("workspace").and_then(|of| of.get("package"));
+    let address = package.and_then(|of| of.get("repository")).and_then(toml::Value::as_str);
+    Ok(address.map(|address| address.trim_end_matches('/').to_owned()))
+}
+
+/// Changes the links of all chapters.
+fn change(item: &mut Value, address: Option<&str>) {
+    if let (Some(path), Some(content)) = (item["path"].as_str(), item["content"].as_str()) {
+        item["content"] = with_links(content, Path::new(path), address).into();
+    }
+    match item {
+        Value::Array(items) => items.iter_mut().for_each(|item| change(item, address)),
+        Value::Object(fields) => fields.values_mut().for_each(|item| change(item, address)),
+        _ => {}
+    }
+}
+
+/// Returns a chapter in which links that leave the book lead to the repository. Without an address, their
+/// text remains.
+fn with_links(content: &str, chapter: &Path, address: Option<&str>) -> String {
+    let mut changed = String::with_capacity(content.len());
+    let mut rest = content;
+    while let Some(middle) = rest.find("](") {
+        let (before, link) = (&rest[..middle], &rest[middle + 2..]);
+        let found = link.find(')').and_then(|end| Some((end, outside(&link[..end], chapter)?)));
+        match (found, before.rfind('[')) {
+            (Some((end, target)), Some(start)) => {
+                let text = &before[start + 1..];
+                changed.push_str(&before[..start]);
+                match address {
+                    Some(address) => {
+                        changed.push_str(&format!("[{text}]({address}/blob/main/{target})"));
+                    }
+                    None => changed.push_str(text),
+                }
+                rest = &link[end + 1..];
+            }
+            _ => {
+                changed.push_str(&rest[..middle + 2]);
+                rest = link;
+            }
+        }
+    }
+    changed + rest
+}
+
+/// Returns the path in the repository of a link that leaves the book.
+fn outside(link: &str, chapter: &Path) -> Option<String> {
+    if link.contains("://") || link.starts_with(['#', '/']) {
+        return None;
+    }
+    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let mut resolved = PathBuf::from("docs").join(chapter.parent()?);
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir => {
+                resolved.pop();
+            }
+            part => resolved.push(part),
+        }
+    }
+    let anchor = if anchor.is_empty() { String::new() } else { format!("#{anchor}") };
+    (!resolved.starts_with("docs")).then(|| format!("{}{anchor}", resolved.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn links_that_leave_the_book_lead_to_the_repository() {
+        let chapter = Path::new("guides/a.md");
+        let text = "[a](../b.md#c) [`d`](../../crates/d/src/lib.rs#L3), [e](https://e.org/../x) ![f](../images/f.svg) [README](../../README.md).";
+        let address = with_links(text, chapter, Some("https://g.org/h"));
+        assert_eq!(
+            address,
+            "[a](../b.md#c) [`d`](https://g.org/h/blob/main/crates/d/src/lib.rs#L3), [e](https://e.org/../x) ![f](../images/f.svg) [README](https://g.org/h/blob/main/README.md)."
+        );
+        assert_eq!(
+            with_links(text, chapter, None),
+            "[a](../b.md#c) `d`, [e](https://e.org/../x) ![f](../images/f.svg) README."
+        );
+        assert_eq!(with_links("[x](../y.md)", Path::new("a.md"), None), "x");
+        assert_eq!(with_links("a](b) [c](", Path::new("a.md"), None), "a](b) [c](");
+    }
+
+    #[test]
+    fn all_chapters_are_changed() {
+        let chapter = |path: &str, below: Value| json!({"Chapter": {"content": "[x](../y)", "path": path, "sub_items": below}});
+        let mut book =
+            json!({"items": [chapter("a.md", json!([chapter("b.md", json!([]))])), "Separator"]});
+        change(&mut book, None);
+        assert!(!book.to_string().contains("](../y)"), "{book}");
+    }
+
+    /// No link of the pages leaves the book afterwards.
+    #[test]
+    fn the_pages_have_no_other_links() {
+        let docs = crate::workspace::root().join("docs");
+        for page in ["introduction.md", "configuration.md", "guides/molecules.md", "coverage.md"] {
+            let text = std::fs::read_to_string(docs.join(page)).unwrap();
+            let changed = with_links(&text, Path::new(page), None);
+            assert!(!changed.contains("](../crates/") && !changed.contains("](../../"), "{page}");
+            assert!(!changed.contains("](../README.md"), "{page}");
+        }
+    }
+}
