@@ -73,23 +73,14 @@ pub(crate) fn install(handle: Arc<dyn Fn() + Send + Sync>) -> anyhow::Result<()>
     #[cfg(unix)]
     {
         use signal_hook::consts::{SIGHUP, SIGTERM};
-        let ends = [SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+        let ends =
+            [SIGTERM, SIGHUP].into_iter().filter(|signal| !grpo_process::ignores_signal(*signal));
         let mut signals = signal_hook::iterator::Signals::new(ends)?;
         let handle = Arc::clone(&handle);
         let wait = move || signals.forever().for_each(|_| handle());
         std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     }
     Ok(ctrlc::set_handler(move || handle())?)
-}
-
-/// Returns whether the process ignores a signal: a bit of a hexadecimal mask. `false` where the system
-/// does not say.
-#[cfg(unix)]
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    (mask >> (signal - 1)) & 1 != 0
 }
 
 fn answer(saves_progress: bool) -> String {

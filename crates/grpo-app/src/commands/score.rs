@@ -12,9 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::commands::report::transform_curves;
 use crate::eval::{CompletionRow, RowFormat, completion_rows};
-use crate::output::{
-    FileInPlace, one_line, refuse_same, say, say_aside, short_decimals, table,
-};
+use crate::output::{FileInPlace, one_line, refuse_same, say, say_aside, short_decimals, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::train_file::LoadedReward;

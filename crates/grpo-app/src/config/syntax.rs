@@ -1,5 +1,6 @@
 //! Syntax errors of configuration files in plain words.
 
+use grpo_data::{Shortened, in_plain_words};
 use toml::de::Error;
 
 /// How values are written.
@@ -53,6 +54,13 @@ const STRUCTURE: [(&str, &str); 24] = [
 
 /// Describes a syntax error in `text`: what is wrong and how to fix it.
 pub(super) fn syntax_fault(text: &str, error: &Error) -> String {
+    // A number that is too large is not an error of the syntax.
+    if ["invalid type", "u64 value", "i64 value"]
+        .iter()
+        .any(|start| error.message().starts_with(start))
+    {
+        return in_plain_words(error.message(), "table");
+    }
     let said = error.message().lines().next().unwrap_or_default();
     let said = said.split_once(", expected").map_or(said, |(said, _)| said);
     let start = error.span().map_or(text.len(), |span| span.start.min(text.len()));
@@ -126,15 +134,15 @@ fn line_at(text: &str, offset: usize) -> &str {
 /// Returns the value of which a character is at an offset.
 fn value_at(text: &str, offset: usize) -> &str {
     let offset = (0..=offset).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let ends = |c: char| c.is_whitespace() || ",[]{}=#".contains(c);
+    let ends = |c: char| "\r\n,[]{}=#".contains(c);
     let start = text[..offset].rfind(ends).map_or(0, |end| end + 1);
     let start = (start..=offset).find(|at| text.is_char_boundary(*at)).unwrap_or(offset);
     let length = text[start..].find(ends).unwrap_or(text.len() - start);
-    &text[start..start + length]
+    text[start..start + length].trim()
 }
 
 fn shortened(text: &str) -> String {
-    grpo_data::Shortened(text).to_string()
+    Shortened(text).to_string()
 }
 
 #[cfg(test)]
@@ -169,11 +177,14 @@ mod tests {
         );
         check("{\"a\": 1}", "`{\"a\": 1}` is a key without a value; write KEY = VALUE");
         check("a", "`a` is a key without a value; write KEY = VALUE");
-        check("a =\nb = 1", "there is no value after `=`; add one");
+        check(
+            "a =\nb = 1",
+            "there is no value; write a number, true, false, or text in double quotes",
+        );
         check("a = [1, 2", "a list is not closed; add `]`");
         check("[a\nb = 1", "the name of a section is not closed; add `]`");
         check("a = { b = 1", "a table is not closed; add `}`");
-        check("a = [1 2]", "there is no comma between two items of a list; add it");
+        check("a = [1 2]", &value("1 2"));
         check("a = 1\na = 2", "this key or section is already there; remove one of them");
         check("a = \"b", "text in quotes is not closed on its line; add the closing quote");
         check(

@@ -173,7 +173,7 @@ fn a_full_disk() {
     // Devices are written to instead of being replaced.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
-        str!["cannot write properties to /dev/full: no space left on the disk"],
+        str!["cannot write /dev/full: no space left on the disk"],
     );
     place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
     for device in ["/dev/full", "/dev/null"] {

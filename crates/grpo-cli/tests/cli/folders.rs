@@ -325,7 +325,10 @@ fn refuses_configurations_without_a_model() {
     check("{}", format!("missing model_type (transformers) or architecture (MolGPT); {known}"));
     check("{\"model_type\": \"mamba\"}", format!("unknown model family \"mamba\"; {known}"));
     check("{\"model_type\": 3}", format!("unknown model family 3; {known}"));
-    check("{\"model_type\": \"gpt2\", ", str!["unexpected end of input at line 1 column 23; copy the file from the original again"]);
+    check(
+        "{\"model_type\": \"gpt2\", ",
+        str!["unexpected end of input at line 1 column 23; copy the file from the original again"],
+    );
     check("{\"model_type\": \"gpt2\"}", str!["missing key 'n_embd'"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),

@@ -1,5 +1,7 @@
 //! The help texts.
 
+use std::path::Path;
+
 use crate::support::Place;
 
 #[test]
@@ -25,6 +27,13 @@ fn the_list_of_commands_and_the_help_of_each_begin_with_the_same_sentence() {
         // Each text has a one-line summary, headings for options, and examples.
         assert!(sentence.len() < 70 && !sentence.ends_with('.'), "{name}: {sentence}");
         assert!(own.contains("\nExamples:\n  grpo "), "{name}: {own}");
+        // `grpo init-project` writes the pages that it names.
+        for page in own.split("docs/").skip(1).filter_map(|rest| rest.split_once(".md")) {
+            let page = format!("docs/{}.md", page.0);
+            let is_there =
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&page).is_file();
+            assert!(is_there && page != "docs/LOG.md", "{name}: {page}");
+        }
         assert!(!own.contains("\nOptions:\n"), "{name}: {own}");
         assert!(own.contains("\nGlobal options:\n"), "{name}: {own}");
     }

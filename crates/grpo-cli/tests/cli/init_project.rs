@@ -59,9 +59,7 @@ fn init_project_writes_the_files_of_the_checkout() {
         // Comments and `include_str!` name pages of the repository.
         let lines = text.lines().filter(|line| {
             path.starts_with("configs")
-                || !(line.trim_start().starts_with("// ")
-                    || line.trim_start().starts_with("//!")
-                    || line.contains("include_str!"))
+                || !(line.trim_start().starts_with("//") || line.contains("include_str!"))
         });
         for page in lines.flat_map(|line| line.split("docs/").skip(1)) {
             let Some((page, _)) = page.split_once(".md") else { continue };

@@ -102,10 +102,17 @@ fn numbers_of_a_pretraining_out_of_range() {
         "pretrain.epochs=0",
         str!["--set pretrain.epochs=0: pretrain.epochs = 0 is out of range; expected 1 to 1000000"],
     );
-    check("model.n_head=3", str!["[model]: n_embd = 16 is not a multiple of n_head = 3"]);
+    check(
+        "model.n_head=3",
+        str![
+            "pretrain.toml:12: model.n_embd = 16 is not a multiple of model.n_head = 3; change one of them"
+        ],
+    );
     check(
         "model.block_size=0",
-        str!["[model]: block_size = 0 is out of range; expected 1 or more"],
+        str![
+            "--set model.block_size=0: model.block_size = 0 is out of range; expected 1 to 1048576"
+        ],
     );
     check(
         "data.validation_fraction=1.5",

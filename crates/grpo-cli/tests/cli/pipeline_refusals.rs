@@ -139,11 +139,9 @@ fn mistakes_with_seeds_are_found_by_check() {
     };
     let outputs = "outputs = [\"mine.csv\"]";
     let two = |a: &str, b: &str| {
-        let other = MAKE
-            .replace("\"make\"", "\"b\"")
-            .replace("\"mine.csv\"]\n", &format!("{b}]\n"))
-            .replace("\"-o\", \"mine.csv\"", "\"-o\", \"b.csv\"");
-        format!("{}{other}", MAKE.replace(outputs, &format!("outputs = [{a}]")))
+        let with = |listed: &str| MAKE.replace(outputs, &format!("outputs = [{listed}]"));
+        let other = with(b).replace("\"make\"", "\"b\"").replace("\"mine.csv\"", "\"b.csv\"");
+        format!("{}{other}", with(a))
     };
     for (pipeline, expected) in [
         (format!("seeds = [1]\n{}", MAKE.replace(outputs, "outputs = [\"x-{seed}.csv\"]")), name("outputs")),

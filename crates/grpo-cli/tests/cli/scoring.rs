@@ -116,7 +116,7 @@ fn scores_of_a_python_function() {
     place.write("qed.toml", "[reward]\ntype = \"molecule\"\nqed = 1.0\n");
     place.write("c.jsonl", "{\"completion\": \"CCO\"}\n{\"completion\": \"C(\"}\n");
     let of_objects = place.succeed(&["score", "qed.toml", "c.jsonl"]).stdout;
-    assert!(of_objects.contains("C(,0.000000,0.000000,,syntax error"), "{of_objects}");
+    assert!(of_objects.contains("C(,0.000000,0.000000,,,syntax error"), "{of_objects}");
     place.refuse(
         &["score", "qed.toml", "a.smi", "--column", "x"],
         "a.smi: a file of SMILES has no columns; remove --column",

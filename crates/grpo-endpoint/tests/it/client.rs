@@ -159,7 +159,6 @@ fn damaged_replies_and_redirects_in_plain_words() {
         head("a b: c\r\n"),
         head("content-length: many\r\n"),
         head("transfer-encoding: chunked\r\n\r\nzz\r\n"),
-        head("transfer-encoding: chunked\r\ncontent-length: 3\r\n\r\nabc"),
         redirect("https://user:pass@b.example/v2/chat/completions?key=secret"),
         redirect("/login"),
         redirect("//grpo-endpoint@c.example/grpo-endpoint/chat/completions"),
@@ -180,7 +179,6 @@ SERVER/v1/chat/completions: the reply is damaged: it has too many headers (1 att
 SERVER/v1/chat/completions: the reply is damaged: a header has an invalid name (1 attempt); check that the URL is that of an OpenAI-compatible API
 SERVER/v1/chat/completions: the reply is damaged: Content-Length is not a number (1 attempt); check that the URL is that of an OpenAI-compatible API
 SERVER/v1/chat/completions: the reply is damaged: the length of a chunk is wrong (1 attempt); check that the URL is that of an OpenAI-compatible API
-SERVER/v1/chat/completions: the reply is damaged: it is incomplete, or does not follow HTTP (1 attempt); check that the URL is that of an OpenAI-compatible API
 SERVER/v1/chat/completions: status 308 (1 attempt): ""; use the URL to which it redirects: https://***@b.example/v2
 SERVER/v1/chat/completions: status 308 (1 attempt): ""; use the URL to which it redirects: SERVER/login
 SERVER/v1/chat/completions: status 308 (1 attempt): ""; use the URL to which it redirects: http://***@c.example/[API key]

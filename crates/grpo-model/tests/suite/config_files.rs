@@ -36,7 +36,10 @@ fn families_that_are_not_known() {
         without(llama(), "model_type"),
         &format!("missing model_type (transformers) or architecture (MolGPT); {KNOWN}"),
     );
-    assert_eq!(ModelConfig::from_json("[]").unwrap_err(), "found a list; expected an object");
+    assert_eq!(
+        ModelConfig::from_json("[]").unwrap_err(),
+        "found a list; expected an object; copy the file from the original again"
+    );
     for family in Family::ALL {
         let of_texts = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()];
         let of_characters = [infiller(), sequence_scorer(), token_classifier()];

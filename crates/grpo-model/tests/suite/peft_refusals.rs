@@ -233,7 +233,11 @@ fn folders_that_are_not_whole() {
     let model = model();
     let folder = folder(&model);
     std::fs::write(folder.path().join(CONFIG), "[]").unwrap();
-    check_refused(folder.path(), &model, "adapter_config.json: found a list; expected an object");
+    check_refused(
+        folder.path(),
+        &model,
+        "adapter_config.json: found a list; expected an object; copy the file from the original again",
+    );
     std::fs::remove_file(folder.path().join(CONFIG)).unwrap();
     check_refused(
         folder.path(),

@@ -32,7 +32,9 @@ impl Rewarded {
         let (_, reward) = loaded.for_completions(Some(file), tasks);
         let inputs = all.prompts.iter().flat_map(|of| {
             let row = |generation: &Generation| row(&of.prompt, generation.clone());
-            of.generations.iter().map(move |generation| tasks.with_prompt_fields(row(generation)).input)
+            of.generations
+                .iter()
+                .map(move |generation| tasks.with_prompt_fields(row(generation)).input)
         });
         // Programs and servers are asked for many completions at once.
         let inputs: Vec<RewardInput> = inputs.collect();

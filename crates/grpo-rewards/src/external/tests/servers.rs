@@ -181,15 +181,6 @@ fn the_end_of_a_body_is_where_its_headers_say() {
             "the reply is empty; its output was: \"\" (its headers have Content-Length: 0)",
         ),
         (sized("5", BODY), "(its headers have Content-Length: 5)"),
-        (sized("-5", BODY), "invalid HTTP response: Content-Length is not a number"),
-        (sized("abc", BODY), "invalid HTTP response: Content-Length is not a number"),
-        (sized("+27", BODY), "invalid HTTP response: Content-Length is not a number"),
-        (sized("0x1b", BODY), "invalid HTTP response: Content-Length is not a number"),
-        (sized("", BODY), "invalid HTTP response: Content-Length is not a number"),
-        (
-            sized("99999999999999999999999", BODY),
-            "invalid HTTP response: Content-Length is not a number",
-        ),
         (sized("27, 28", BODY), "Content-Length"),
         (
             with("Content-Length: 27\r\nContent-Length: 5\r\n", BODY),
@@ -219,6 +210,9 @@ fn the_end_of_a_body_is_where_its_headers_say() {
         (sized("12", "{\"id\": 1, \"a"), "is not valid JSON"),
         ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), "the reply is empty"),
     ];
+    let lengths = ["-5", "abc", "+27", "0x1b", "", "99999999999999999999999"];
+    let no_number = "invalid HTTP response: Content-Length is not a number";
+    let bad = bad.into_iter().chain(lengths.map(|length| (sized(length, BODY), no_number)));
     let cases = good.into_iter().map(|answer| (answer, None));
     for (answer, expected) in cases.chain(bad.map(|(answer, words)| (answer, Some(words)))) {
         let (url, done, server) = keeps_open(answer.clone());
