@@ -105,10 +105,12 @@ impl EndpointConfig {
     /// # Errors
     /// Returns an error if the URL is not a base URL.
     pub fn base(&self) -> Result<String, EndpointError> {
-        let refused = |fault: &str| EndpointError::Setting {
+        let refused = |fault: &str| {
+            EndpointError::Setting {
             key: "url",
             found: format!("\"{}\"{fault}", HttpUrl::shown(&self.url)),
             expected: "a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`".to_owned(),
+        }
         };
         let parts = HttpUrl::parse(&self.url).map_err(|fault| refused(&format!(" ({fault})")))?;
         let path = parts.path.trim_end_matches('/');

@@ -23,7 +23,9 @@ pub enum EndpointError {
     },
     /// The environment variable with the API key cannot be used.
     #[error(
-        "the environment variable {} {what}; export it with the API key, or remove {}", short_text(variable), named(key)
+        "the environment variable {} {what}; export it with the API key, or remove {}",
+        short_text(variable),
+        named(key)
     )]
     ApiKey {
         /// Name of the variable.
@@ -34,7 +36,9 @@ pub enum EndpointError {
         key: &'static str,
     },
     /// The environment variable with a proxy does not name one.
-    #[error("the proxy \"{found}\" cannot be used: {what}; correct the environment variable ALL_PROXY, HTTPS_PROXY or HTTP_PROXY")]
+    #[error(
+        "the proxy \"{found}\" cannot be used: {what}; correct the environment variable ALL_PROXY, HTTPS_PROXY or HTTP_PROXY"
+    )]
     Proxy {
         /// The proxy, without user and password.
         found: String,

@@ -168,7 +168,8 @@ mod tests {
             "url: rollout.url has http://localhost:1/v1 twice; remove one of them"
         );
         assert!(
-            error("url = 'localhost:1'").starts_with("url: `rollout.url` is \"localhost:1\" (it does not start with http")
+            error("url = 'localhost:1'")
+                .starts_with("url: `rollout.url` is \"localhost:1\" (it does not start with http")
         );
         for port in ["99999", "65536", "0", "-1", ""] {
             let error = error(&format!("url = ['http://localhost:1', 'http://127.0.0.1:{port}']"));
@@ -177,8 +178,13 @@ mod tests {
         }
         let local = "url = 'http://localhost:1'\n";
         let out = error(&format!("{local}time_limit = 0"));
-        assert_eq!(out, "time_limit: `rollout.time_limit` is 0; expected seconds between 0.001 and 86400");
-        assert!(error(&format!("{local}parallel = 0")).starts_with("parallel: `rollout.parallel` is 0"));
+        assert_eq!(
+            out,
+            "time_limit: `rollout.time_limit` is 0; expected seconds between 0.001 and 86400"
+        );
+        assert!(
+            error(&format!("{local}parallel = 0")).starts_with("parallel: `rollout.parallel` is 0")
+        );
         let remote = "url = ['http://localhost:1', 'http://gpu1:8000']";
         assert!(error(remote).starts_with(
             "adapters: rollout.adapters is missing, which the server http://gpu1:8000 requires"

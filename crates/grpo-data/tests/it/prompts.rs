@@ -165,7 +165,9 @@ fn wrong_lines_are_named_with_their_fault() {
     );
     check(
         "{\"prompt\": \"q\"} {}",
-        &format!("the line is not a JSON object: there is more text after the end of the value at column 17; {hint}"),
+        &format!(
+            "the line is not a JSON object: there is more text after the end of the value at column 17; {hint}"
+        ),
     );
     check(
         r#"{"question": "q", "prompt": null}"#,

@@ -127,7 +127,8 @@ mod tests {
             errors[1900..].iter().sum::<f64>() / errors.iter().sum::<f64>()
         };
         assert!(share(scores.clone()) > 0.8, "{}", share(scores.clone()));
-        for objective in [EngagementObjective::Rank {}, EngagementObjective::Log { scale: 1000.0 }] {
+        for objective in [EngagementObjective::Rank {}, EngagementObjective::Log { scale: 1000.0 }]
+        {
             let targets = Targets::new(&objective, scores.iter().copied());
             let share = share(scores.iter().map(|&score| targets.of(score)).collect());
             assert!(share < 0.4, "{objective:?}: {share}");

@@ -116,9 +116,7 @@ fn reports_why_each_line_is_not_a_pair() {
     // All 13 lines are accounted for, one of which is empty.
     assert_eq!(found.pairs.len() + found.skipped.len(), 12);
     let text = found.to_string();
-    assert!(
-        text.starts_with("1 pair from 1 tweet, 11 lines skipped (") && text.ends_with("; …)")
-    );
+    assert!(text.starts_with("1 pair from 1 tweet, 11 lines skipped (") && text.ends_with("; …)"));
 }
 
 #[test]
