@@ -165,9 +165,7 @@ fn wrong_lines_are_named_with_their_fault() {
     );
     check(
         "{\"prompt\": \"q\"} {}",
-        &format!(
-            "the line is not a JSON object: there is more text after the end of the value at column 17; {hint}"
-        ),
+        &["the line is not a JSON object: there is more text after the end of the value at column 17; ", hint].concat(),
     );
     check(
         r#"{"question": "q", "prompt": null}"#,
