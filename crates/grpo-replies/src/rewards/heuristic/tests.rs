@@ -211,7 +211,7 @@ fn settings_are_checked() {
         settings
     };
     check(serde_json::json!({"type": "heuristic", "embedder": hashed}), None);
-    check(with("relevance", 0.2.into()), Some("sum to 1, but they sum to 0.8"));
+    check(with("relevance", 0.2.into()), Some("sum to 1, but they sum to 0.9"));
     check(with("safety_weight", 0.2.into()), Some("unknown key `safety_weight`"));
     check(
         with("generic_words", vec!["fine", "?"].into()),
