@@ -24,7 +24,7 @@ use isa::Isa;
   cargo xtask bench                                  all cases
   cargo xtask bench --quick                          those that take seconds
   cargo xtask bench --case sampling                  those with this in their names
-  cargo xtask bench --against                        beside PyTorch, transformers and TRL
+  cargo xtask bench --against                        also PyTorch, transformers and TRL
   cargo xtask bench --against --case step-small --python venv/bin/python
   cargo xtask bench --isa avx2                       as on a processor without AVX-512
   cargo xtask bench --scaling                        tokens/s by threads, batch, length and model

@@ -25,7 +25,7 @@ from rdkit.Chem import QED, RDConfig
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 sys.path.append(f"{RDConfig.RDContribDir}/SA_Score")
-import sascorer  # noqa: E402  (lies beside RDKit, not on the path)
+import sascorer  # noqa: E402  (is installed next to RDKit, not on the path)
 
 RDLogger.DisableLog("rdApp.*")
 

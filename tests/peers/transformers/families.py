@@ -14,7 +14,7 @@ def gpt2(**changes):
 
 
 def gated(kind, **changes):
-    """A configuration of the family of Llama. Its sizes are no multiples of each other where they need not be."""
+    """A configuration of the family of Llama. Its sizes are not multiples of each other unless they must be."""
     sizes = {
         "vocab_size": 101,
         "hidden_size": 48,

@@ -4,7 +4,7 @@
     python3 grpo_steps.py FOLDER...   # replays the steps of train folders and prints the largest differences
 
 A train folder holds checkpoints `before` and `after` and the numbers of each step in `expected.json`. What those
-numbers mean (found by replaying folders that TRL 1.16 and torch made, which this reproduces to the last bit):
+numbers mean (found by replaying folders that TRL 1.16 and torch made, which this reproduces bit for bit):
 
 - weight decay is AdamW's own on every tensor, norms' weights and biases too: p -= lr * weight_decay * p;
 - the metrics of a step, `grad_norm` among them, are of the weights before the step and of the gradient before clipping;

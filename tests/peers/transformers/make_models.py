@@ -4,7 +4,7 @@
     python3 -m venv venv && venv/bin/pip install -r requirements.txt
     venv/bin/python make_models.py OUT_DIR [--seed N]
 
-Each folder of OUT_DIR is a checkpoint, an adapter or a training of a few steps, beside an `expected.json`. README.md
+Each folder of OUT_DIR is a checkpoint, an adapter or a training run of a few steps, next to an `expected.json`. README.md
 lists the layouts. The same seed gives the same folders; a folder does not change with those made before it.
 """
 
@@ -252,7 +252,7 @@ def write_bert(folder, kind, config, rng, lengths):
     model, report = BertModel.from_pretrained(
         folder, add_pooling_layer=kind is BertModel, dtype=torch.float32, output_loading_info=True
     )
-    # An encoder inside of a masked-language model lies beside that model's head.
+    # An encoder inside a masked-language model is stored next to the head of that model.
     heads = {key for key in report["unexpected_keys"] if key.startswith("cls.")}
     refuse_strays(folder, {**report, "unexpected_keys": set(report["unexpected_keys"]) - heads})
     rows = [vocabulary(config).completion(rng, length, ended=False) for length in lengths]
@@ -295,7 +295,7 @@ def write_adapter(folder, base, settings, rng):
     for name, value in model.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(value, 0, 0.15)
-    # A path of this machine would mean nothing elsewhere; the folders lie beside each other.
+    # A path of this machine would mean nothing elsewhere; the folders are next to each other.
     model.peft_config["default"].base_model_name_or_path = base
     # Left to itself, PEFT asks the network for the base, to learn whether its vocabulary has grown.
     model.save_pretrained(folder, save_embedding_layers=False)

@@ -5,7 +5,8 @@
     python3 bench.py --case training-medium --threads 4 --serve      # one for each line `run` on standard input
 
 Names, sizes, shapes and the lines exchanged are those of crates/grpo-bench. Everything is f32 unless the name says bf16, on the
-CPU unless `--device` says otherwise. What makes the other side fast here and is not its default stands beside the setting.
+CPU unless `--device` says otherwise. A comment explains each setting that is not a default of the other program and makes it
+faster here.
 """
 
 import argparse
@@ -77,7 +78,7 @@ def qwen_config(sizes):
 
 def model_of(sizes):
     """Random weights and no dropout. Both activations are torch's own operations: `gelu_new`, GPT-2's name for the second,
-    is seven operations in Python. A MolGPT is this architecture with a table of types beside that of tokens."""
+    is seven operations in Python. A MolGPT is this architecture with a table of types next to that of tokens."""
     torch.manual_seed(1)
     if "hidden_size" in sizes:
         with torch.device(DEVICE):

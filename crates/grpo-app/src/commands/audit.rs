@@ -13,7 +13,7 @@ use crate::task::Tasks;
 pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let run = arguments.run.display();
     let (steps, findings) = findings(&arguments.run, tasks, Depth::Weights)?;
-    // Files that could not be read for lack of resources are no violation.
+    // Files that could not be read for lack of resources are not a violation.
     if let Some(fault) = grpo_data::system_fault() {
         anyhow::bail!(fault);
     }

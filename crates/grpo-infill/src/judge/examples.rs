@@ -196,7 +196,7 @@ mod tests {
             // The ratio is relative to this text, not to the maximum length.
             assert_eq!(text.ratio, blanks as f64 / masked.original.len() as f64);
             for (place, (&id, &before)) in text.ids.iter().zip(&masked.ids).enumerate() {
-                assert!(before == mask || id == before, "place {place} was no blank");
+                assert!(before == mask || id == before, "position {place} was not a blank");
             }
         }
         // Five standard errors of a proportion of 0.3 in 64 texts.

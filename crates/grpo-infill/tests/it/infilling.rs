@@ -97,7 +97,7 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
             assert_eq!(completion.text_ids(), completion.ids());
             let mut logprobs = completion.sampling_logprobs().iter();
             for (place, (&id, &asked)) in completion.ids().iter().zip(&text.ids).enumerate() {
-                assert!(id < 8, "{id} is no character");
+                assert!(id < 8, "{id} is not a character");
                 assert_eq!(completion.action_mask()[place], asked == MASK);
                 if asked != MASK {
                     assert_eq!(id, asked);

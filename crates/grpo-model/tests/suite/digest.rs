@@ -138,7 +138,7 @@ fn threads_decide_nothing() {
     }
     let mut numbers: Vec<f32> = Vec::new();
     visit(&model, &mut numbers);
-    assert!(numbers.len() > 1_000_000, "{} numbers are no large model", numbers.len());
+    assert!(numbers.len() > 1_000_000, "{} numbers are not a large model", numbers.len());
 }
 
 fn visit(model: &Transformer, numbers: &mut Vec<f32>) {
