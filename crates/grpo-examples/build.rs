@@ -30,6 +30,10 @@ fn main() {
     let mut list = String::from("&[\n");
     for (index, (name, path)) in files.iter().enumerate() {
         let content = std::fs::read(path).expect("the examples can be read");
+        let content = match name.ends_with(".md") {
+            true => page_of_a_project(name, content, &files),
+            false => content,
+        };
         let compressed = out.join(index.to_string());
         std::fs::write(&compressed, deflated(&content)).expect("OUT_DIR can be written");
         let size = content.len();
@@ -50,16 +54,28 @@ fn deflated(content: &[u8]) -> Vec<u8> {
     encoder.write_all(content).and_then(|()| encoder.finish()).expect("memory takes all")
 }
 
-/// Of `docs/`, messages and help texts name the pages for users.
-fn is_for_users(name: &str) -> bool {
-    const FOR_DEVELOPERS: [&str; 5] =
-        ["ARCHITECTURE.md", "LOG.md", "SUMMARY.md", "coverage.md", "introduction.md"];
-    match name.strip_prefix("docs/").map(|page| page.strip_prefix("guides/").unwrap_or(page)) {
-        Some(page) => {
-            !page.contains('/') && page.ends_with(".md") && !FOR_DEVELOPERS.contains(&page)
-        }
-        None => true,
-    }
+/// Pages for developers, and pictures of the README.
+const NOT_FOR_USERS: [&str; 6] = [
+    "docs/ARCHITECTURE.md",
+    "docs/LOG.md",
+    "docs/SUMMARY.md",
+    "docs/coverage.md",
+    "docs/images/live.svg",
+    "docs/images/report-1400.png",
+];
+
+/// Returns a page whose links stay in the project. The others lead to the repository on the web if
+/// the manifest has its address.
+fn page_of_a_project(name: &str, content: Vec<u8>, files: &[(String, PathBuf)]) -> Vec<u8> {
+    let page = String::from_utf8(content).expect("pages are UTF-8");
+    let is_inside = |path: &str| {
+        let rest = |file: &str| file.strip_prefix(path).map(|rest| rest.chars().next());
+        path.is_empty()
+            || files.iter().any(|(file, _)| matches!(rest(file), Some(None | Some('/'))))
+    };
+    let repository = std::env::var("CARGO_PKG_REPOSITORY").ok().filter(|url| !url.is_empty());
+    let repository = repository.as_ref().map(|url| url.trim_end_matches('/'));
+    grpo_links::without_links_outside(name, &page, is_inside, repository).into_bytes()
 }
 
 /// Adds all files below a folder. Names are relative to the project.
@@ -74,8 +90,8 @@ fn add(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) {
         }
         match path.is_dir() {
             true => add(&path, &name, files),
-            false if is_for_users(&name) => files.push((name, path)),
-            false => {}
+            false if NOT_FOR_USERS.contains(&&*name) => {}
+            false => files.push((name, path)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! web. They work where the pages are read in a checkout, but the book does not contain their targets.
 
 use std::io::{Read, Write};
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -46,7 +46,7 @@ fn address(root: &Path) -> Result<Option<String>> {
 /// Changes the links of all chapters.
 fn change(item: &mut Value, address: Option<&str>) {
     if let (Some(path), Some(content)) = (item["path"].as_str(), item["content"].as_str()) {
-        item["content"] = with_links(content, Path::new(path), address).into();
+        item["content"] = with_links(content, path, address).into();
     }
     match item {
         Value::Array(items) => items.iter_mut().for_each(|item| change(item, address)),
@@ -55,52 +55,11 @@ fn change(item: &mut Value, address: Option<&str>) {
     }
 }
 
-/// Returns a chapter in which links that leave the book lead to the repository. Without an address, their
-/// text remains.
-fn with_links(content: &str, chapter: &Path, address: Option<&str>) -> String {
-    let mut changed = String::with_capacity(content.len());
-    let mut rest = content;
-    while let Some(middle) = rest.find("](") {
-        let (before, link) = (&rest[..middle], &rest[middle + 2..]);
-        let found = link.find(')').and_then(|end| Some((end, outside(&link[..end], chapter)?)));
-        match (found, before.rfind('[')) {
-            (Some((end, target)), Some(start)) => {
-                let text = &before[start + 1..];
-                changed.push_str(&before[..start]);
-                match address {
-                    Some(address) => {
-                        changed.push_str(&format!("[{text}]({address}/blob/main/{target})"));
-                    }
-                    None => changed.push_str(text),
-                }
-                rest = &link[end + 1..];
-            }
-            _ => {
-                changed.push_str(&rest[..middle + 2]);
-                rest = link;
-            }
-        }
-    }
-    changed + rest
-}
-
-/// Returns the path in the repository of a link that leaves the book.
-fn outside(link: &str, chapter: &Path) -> Option<String> {
-    if link.contains("://") || link.starts_with(['#', '/']) {
-        return None;
-    }
-    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-    let mut resolved = PathBuf::from("docs").join(chapter.parent()?);
-    for part in Path::new(path).components() {
-        match part {
-            Component::ParentDir => {
-                resolved.pop();
-            }
-            part => resolved.push(part),
-        }
-    }
-    let anchor = if anchor.is_empty() { String::new() } else { format!("#{anchor}") };
-    (!resolved.starts_with("docs")).then(|| format!("{}{anchor}", resolved.display()))
+/// Returns a chapter in which links that leave the book lead to the repository, or are plain text if
+/// its address is unknown.
+fn with_links(content: &str, chapter: &str, address: Option<&str>) -> String {
+    let is_inside = |path: &str| path == "docs" || path.starts_with("docs/");
+    grpo_links::without_links_outside(&format!("docs/{chapter}"), content, is_inside, address)
 }
 
 #[cfg(test)]
@@ -111,19 +70,16 @@ mod tests {
 
     #[test]
     fn links_that_leave_the_book_lead_to_the_repository() {
-        let chapter = Path::new("guides/a.md");
-        let text = "[a](../b.md#c) [`d`](../../crates/d/src/lib.rs#L3), [e](https://e.org/../x) ![f](../images/f.svg) [README](../../README.md).";
-        let address = with_links(text, chapter, Some("https://g.org/h"));
+        let text = "[a](../b.md#c) [`d`](../../crates/d/src/lib.rs#L3), ![f](../images/f.svg)";
+        let address = with_links(text, "guides/a.md", Some("https://g.org/h"));
         assert_eq!(
             address,
-            "[a](../b.md#c) [`d`](https://g.org/h/blob/main/crates/d/src/lib.rs#L3), [e](https://e.org/../x) ![f](../images/f.svg) [README](https://g.org/h/blob/main/README.md)."
+            "[a](../b.md#c) [`d`](https://g.org/h/blob/main/crates/d/src/lib.rs#L3), ![f](../images/f.svg)"
         );
         assert_eq!(
-            with_links(text, chapter, None),
-            "[a](../b.md#c) `d`, [e](https://e.org/../x) ![f](../images/f.svg) README."
+            with_links(text, "guides/a.md", None),
+            "[a](../b.md#c) `d` (`crates/d/src/lib.rs`), ![f](../images/f.svg)"
         );
-        assert_eq!(with_links("[x](../y.md)", Path::new("a.md"), None), "x");
-        assert_eq!(with_links("a](b) [c](", Path::new("a.md"), None), "a](b) [c](");
     }
 
     #[test]
@@ -139,9 +95,9 @@ mod tests {
     #[test]
     fn the_pages_have_no_other_links() {
         let docs = crate::workspace::root().join("docs");
-        for page in ["introduction.md", "configuration.md", "guides/molecules.md", "coverage.md"] {
+        for page in ["README.md", "configuration.md", "guides/molecules.md", "coverage.md"] {
             let text = std::fs::read_to_string(docs.join(page)).unwrap();
-            let changed = with_links(&text, Path::new(page), None);
+            let changed = with_links(&text, page, None);
             assert!(!changed.contains("](../crates/") && !changed.contains("](../../"), "{page}");
             assert!(!changed.contains("](../README.md"), "{page}");
         }

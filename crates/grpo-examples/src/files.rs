@@ -40,7 +40,10 @@ mod tests {
         for file in FILES {
             let content = file.content().unwrap();
             assert_eq!(content.len(), file.size, "{}", file.path);
-            assert_eq!(content, std::fs::read(root.join(file.path)).unwrap(), "{}", file.path);
+            // Links of pages that leave the project are replaced.
+            if !file.path.ends_with(".md") {
+                assert_eq!(content, std::fs::read(root.join(file.path)).unwrap(), "{}", file.path);
+            }
         }
     }
 }

@@ -11,6 +11,9 @@ use grpo_run::{Existing, RunError, write_folder_atomically};
 
 use crate::files::FILES;
 
+/// The page that lists the others.
+const INDEX: &str = "docs/README.md";
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo init-project demo
@@ -38,6 +41,7 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
         folder.display(),
         FILES.len()
     ));
+    say(format_args!("pages        {} lists all guides", folder.join(INDEX).display()));
     let mut title = "next";
     let here = std::env::current_dir().and_then(|path| path.canonicalize()).ok();
     if folder.canonicalize().ok() != here {

@@ -1,5 +1,6 @@
 //! `grpo init-project` creates the examples from data inside the program.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -30,14 +31,22 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 fn init_project_writes_the_files_of_the_checkout() {
     let place = Place::new();
     let created = place.succeed(&["init-project", "a/demo"]);
-    assert!(created.stdout.lines().count() <= 5, "{}", created.stdout);
+    assert!(created.stdout.lines().count() <= 6, "{}", created.stdout);
     assert!(created.stdout.contains("cd a/demo\n"), "{}", created.stdout);
     assert_eq!(created.stderr, "");
 
     let demo = place.path("a/demo");
     let written = files_below(&demo);
     for file in &written {
-        assert_eq!(fs::read(demo.join(file)).unwrap(), fs::read(checkout().join(file)).unwrap());
+        let (own, original) = (demo.join(file), checkout().join(file));
+        match file.extension().is_some_and(|extension| extension == "md") {
+            // Only links that leave the project differ.
+            true => assert_eq!(
+                fs::read_to_string(own).unwrap().lines().count(),
+                fs::read_to_string(original).unwrap().lines().count()
+            ),
+            false => assert_eq!(fs::read(own).unwrap(), fs::read(original).unwrap()),
+        }
     }
     // All files are present, except those written by commands.
     for folder in ["configs", "data"] {
@@ -51,7 +60,9 @@ fn init_project_writes_the_files_of_the_checkout() {
     let sources = files_below(&checkout().join("crates"));
     let sources = sources
         .into_iter()
-        .filter(|path| path.components().nth(1) == Some(Component::Normal("src".as_ref())));
+        .filter(|path| path.components().nth(1) == Some(Component::Normal("src".as_ref())))
+        // Its tests have pages of their own.
+        .filter(|path| !path.starts_with("grpo-links"));
     let sources = sources.map(|path| Path::new("crates").join(path));
     let configs = written.iter().filter(|path| path.starts_with("configs")).cloned();
     for path in sources.chain(configs) {
@@ -69,6 +80,46 @@ fn init_project_writes_the_files_of_the_checkout() {
     }
     // No temporary folder is left behind.
     assert_eq!(fs::read_dir(place.path("a")).unwrap().count(), 1);
+}
+
+/// Pages are read in the project, without the repository.
+#[test]
+fn no_link_of_a_project_is_dead_and_the_index_lists_all_pages() {
+    let place = Place::new();
+    let created = place.succeed(&["init-project", "demo"]);
+    assert!(created.stdout.contains("demo/docs/README.md lists all guides"), "{}", created.stdout);
+    let demo = place.path("demo");
+    let pages: BTreeMap<String, String> = files_below(&demo)
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .map(|path| {
+            let text = fs::read_to_string(demo.join(&path)).unwrap();
+            (path.to_str().unwrap().replace('\\', "/"), text)
+        })
+        .collect();
+    let exists = |path: &str| demo.join(path).exists();
+    let page_at = |path: &str| pages.get(path).map(String::as_str);
+    let mut count = 0;
+    for (path, text) in &pages {
+        count += grpo_links::links(text).len();
+        let dead = grpo_links::dead_links(path, text, exists, page_at);
+        assert!(dead.is_empty(), "{path}: {dead:?}");
+        // Nor does a line that the search for links does not understand lead out of the project.
+        let outside = text.lines().find(|line| line.contains("](../crates/"));
+        assert_eq!(outside, None, "{path}");
+    }
+    assert!(count > 300, "only {count} links were found");
+
+    const INDEX: &str = "docs/README.md";
+    let listed: BTreeSet<String> = grpo_links::links(&pages[INDEX])
+        .iter()
+        .filter_map(|link| grpo_links::resolve(INDEX, link.target))
+        .collect();
+    for page in pages.keys().filter(|path| path.starts_with("docs/") && *path != INDEX) {
+        let folder = page.rsplit_once('/').unwrap().0;
+        let is_listed = listed.contains(page) || listed.contains(folder);
+        assert!(is_listed, "{INDEX} does not list {page}");
+    }
 }
 
 #[test]

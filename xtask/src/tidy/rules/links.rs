@@ -1,7 +1,5 @@
 //! Rule: links in documents point to existing files and headings.
 
-use std::collections::BTreeSet;
-
 use crate::tidy::tree::{File, Tree, Violation};
 
 pub(in crate::tidy) fn lead_somewhere(tree: &Tree) -> Vec<Violation> {
@@ -9,92 +7,16 @@ pub(in crate::tidy) fn lead_somewhere(tree: &Tree) -> Vec<Violation> {
 }
 
 fn of_document(tree: &Tree, document: &File) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for (number, line) in lines(&document.text) {
-        for target in targets(line) {
-            if !leads_somewhere(tree, document, target) {
-                let what = format!("`{target}` does not exist: fix the link, or add its target");
-                violations.push(document.violation(number, what));
-            }
-        }
-    }
-    violations
-}
-
-/// Returns the lines outside code blocks, numbered from 1.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut in_code = false;
-    text.lines().enumerate().filter_map(move |(i, line)| {
-        let is_fence = line.trim_start().starts_with("```");
-        in_code ^= is_fence;
-        (!in_code && !is_fence).then_some((i + 1, line))
-    })
-}
-
-fn leads_somewhere(tree: &Tree, document: &File, target: &str) -> bool {
-    let target = target.trim_matches(['<', '>']);
-    if target.contains("://") || target.starts_with("mailto:") {
-        return true;
-    }
-    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
-    let path =
-        if path.is_empty() { Some(document.path.clone()) } else { resolve(&document.path, path) };
-    let Some(path) = path.filter(|path| tree.exists(path)) else { return false };
-    let page = tree.files_with("md").find(|file| file.path == path);
-    heading.is_empty() || page.is_none_or(|page| anchors(&page.text).contains(heading))
-}
-
-/// Returns the anchors that GitHub generates for the headings of a page.
-fn anchors(text: &str) -> BTreeSet<String> {
-    let mut anchors = BTreeSet::new();
-    for (_, line) in lines(text) {
-        let heading = line.trim_start_matches('#');
-        if heading.len() < line.len() && heading.starts_with(' ') {
-            let kept = heading.trim().to_lowercase();
-            let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-            let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
-            let numbered = (1..).map(|n| format!("{anchor}-{n}"));
-            let mut names = std::iter::once(anchor.clone()).chain(numbered);
-            anchors.extend(names.find(|name| !anchors.contains(name)));
-        }
-    }
-    anchors
-}
-
-/// Returns the link targets in a line, in the forms `[text](target "title")` and `[name]: target`.
-fn targets(line: &str) -> Vec<&str> {
-    let outside: Vec<&str> = line.split('`').step_by(2).collect(); // skip code spans
-    let inline = outside.iter().flat_map(|part| {
-        // Splitting off code can separate a link from its text, so a part may start with `](`.
-        part.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
-    });
-    let definition = line
-        .trim_start()
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once("]: "))
-        .and_then(|(_, target)| target.split_whitespace().next());
-    inline.chain(definition).collect()
-}
-
-/// Resolves a path relative to the directory of `document`. Returns `None` if it is outside the
-/// repository.
-fn resolve(document: &str, path: &str) -> Option<String> {
-    let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let whole = match path.strip_prefix('/') {
-        Some(from_root) => from_root.to_owned(),
-        None => format!("{folder}/{path}"),
+    let exists = |path: &str| tree.exists(path);
+    let page_at = |path: &str| {
+        tree.file(path).filter(|_| path.ends_with(".md")).map(|file| file.text.as_str())
     };
-    let mut parts = Vec::new();
-    for part in whole.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
-            }
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
+    let dead = grpo_links::dead_links(&document.path, &document.text, exists, page_at);
+    let violations = dead.into_iter().map(|link| {
+        let what = format!("`{}` does not exist: fix the link, or add its target", link.target);
+        document.violation(link.line, what)
+    });
+    violations.collect()
 }
 
 #[cfg(test)]
