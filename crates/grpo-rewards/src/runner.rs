@@ -251,7 +251,9 @@ impl RewardRunner {
         }
         let declared = self.parts();
         let weights = |of: &Scored| of.terms.iter().map(|term| term.0).collect::<Vec<f64>>();
-        let mut first: Option<Vec<f64>> = None;
+        let Some(first) = outcomes.iter().find_map(Outcome::scored).map(weights) else {
+            return Ok(outcomes);
+        };
         for scored in outcomes.iter().filter_map(Outcome::scored) {
             if let Some((name, _)) = scored.parts.iter().find(|(name, _)| !declared.contains(name))
             {
@@ -259,8 +261,8 @@ impl RewardRunner {
                     "the reward returned the component `{name}`, which `Reward::parts` does not name"
                 ));
             }
-            let (own, first) = (weights(scored), first.get_or_insert_with(|| weights(scored)));
-            if own != *first {
+            let own = weights(scored);
+            if own != first {
                 return Err(format!(
                     "the reward returned terms with the weights {own:?} for one completion and {first:?} for another; they must be the same for all"
                 ));

@@ -256,8 +256,10 @@ fn merge(under: &mut Table, over: Table) {
         _ => false,
     };
     for (key, value) in over {
-        if let (Some(Value::Table(under)), Value::Table(over)) = (under.get_mut(&key), &value) {
-            remove_alternatives(&key, under, over);
+        if key == "train"
+            && let (Some(Value::Table(under)), Value::Table(over)) = (under.get_mut(&key), &value)
+        {
+            remove_other_length(under, over);
         }
         match (under.get_mut(&key), value) {
             (Some(Value::Table(under)), Value::Table(over)) if !is_other(under, &over) => {
@@ -270,16 +272,14 @@ fn merge(under: &mut Table, over: Table) {
     }
 }
 
-/// Removes a key of a section that `over` sets by another key with the same meaning, so that the
-/// length of a run is that of the last layer that sets one.
-fn remove_alternatives(section: &str, under: &mut Table, over: &Table) {
-    const ALTERNATIVES: [(&str, [&str; 2]); 1] = [("train", ["steps", "epochs"])];
-    for (_, [a, b]) in ALTERNATIVES.iter().filter(|(of, _)| *of == section) {
-        for (own, other) in [(a, b), (b, a)] {
-            if over.contains_key(*own) {
-                under.remove(*other);
-            }
-        }
+/// Removes `steps` if `over` sets `epochs`, and the reverse: the length of a run is that of the last
+/// layer that sets one.
+fn remove_other_length(under: &mut Table, over: &Table) {
+    if over.contains_key("steps") {
+        under.remove("epochs");
+    }
+    if over.contains_key("epochs") {
+        under.remove("steps");
     }
 }
 

@@ -82,11 +82,9 @@ impl StageSection {
     }
 
     fn for_seed(&self, seed: u64) -> Self {
-        let text = |text: &String| text.replace(SEED, &seed.to_string());
-        let path = |path: &PathBuf| match path.to_str() {
-            Some(name) => PathBuf::from(name.replace(SEED, &seed.to_string())),
-            None => path.clone(),
-        };
+        let seed = seed.to_string();
+        let text = |text: &String| text.replace(SEED, &seed);
+        let path = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace(SEED, &seed));
         Self {
             name: text(&self.name),
             config: self.config.as_ref().map(path),
@@ -136,11 +134,10 @@ pub(super) fn joined_seeds(word: &str, seeds: &[u64]) -> String {
     if !word.contains(SEED) || seeds.is_empty() {
         return word.to_owned();
     }
-    let (name, value) = word.split_once('=').unwrap_or(("", word));
+    let (name, value) = word.split_at(word.find('=').map_or(0, |at| at + 1));
     let each: Vec<String> =
         seeds.iter().map(|seed| value.replace(SEED, &seed.to_string())).collect();
-    let separator = if name.is_empty() { "" } else { "=" };
-    format!("{name}{separator}{}", each.join(","))
+    format!("{name}{}", each.join(","))
 }
 
 #[cfg(test)]
