@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use grpo_data::statistics::{CLEAR, is_clear};
 use grpo_data::{Codec, Group, Prompt, Sample};
 use grpo_eval::{Change, RewardChange, RewardSummary};
 use grpo_rewards::{Identity, Outcome, PartName};
@@ -60,7 +61,7 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
     let mut unclear = Vec::new();
     let mut row = |name: String, before: f64, after: f64, change: Change| {
         let Change { mean, error } = change;
-        if mean.abs() < CLEAR * error {
+        if error.is_finite() && !is_clear(mean, error) {
             unclear.push(name.clone());
         }
         let change = match mean.is_nan() {
@@ -91,9 +92,6 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
         ),
     }
 }
-
-/// Smaller changes may be due to chance, in standard errors. Reports use the same limit.
-const CLEAR: f64 = 3.0;
 
 /// Number of prompts shown with their completions before and after training.
 const SHOWN: usize = 4;
@@ -150,8 +148,7 @@ pub(crate) fn best_samples(tasks: &Tasks, codec: &Codec, after: &Evaluated) -> O
     let header = ["reward".to_owned()].into_iter().chain(parts.clone());
     let header = header.chain([format!("best {samples}")]);
     let rows = best.iter().map(|sample| {
-        let value =
-            |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.3}"));
+        let value = |value: Option<f64>| value.map_or("–".to_owned(), four_decimals);
         let parts = parts.iter().map(|name| value(sample.parts.get(name).copied()));
         let text = crate::output::shortened(&sample.text, LONGEST_BEST);
         [value(sample.reward)].into_iter().chain(parts).chain([text]).collect::<Vec<_>>()

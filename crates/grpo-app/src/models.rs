@@ -11,7 +11,7 @@ use grpo_model::{
     ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight, write_adapter,
 };
 use grpo_run::{
-    Event, EventKind, Existing, RunFolder, sha256_of_manifest, write_folder_atomically,
+    Event, EventKind, Existing, RunError, RunFolder, sha256_of_manifest, write_folder_atomically,
     write_manifest,
 };
 
@@ -305,6 +305,19 @@ pub(crate) fn no_thinking_switch(setting: &str, model: &dyn fmt::Display) -> Str
     format!(
         "{setting} has no effect, because the chat template of {model} does not use `enable_thinking`"
     )
+}
+
+/// Checks the path of a new model folder before anything is computed.
+///
+/// # Errors
+/// Returns an error if the path exists, or if it is inside a model folder or run.
+pub fn check_new_model(target: &Path) -> anyhow::Result<()> {
+    refuse_inside(target, "-o")?;
+    anyhow::ensure!(
+        target.symlink_metadata().is_err(),
+        RunError::Exists { path: target.to_owned() }
+    );
+    Ok(())
 }
 
 /// Writes a new model folder, including its manifest.

@@ -24,7 +24,7 @@ pub(crate) use self::incomplete::remove_incomplete;
 pub use self::incomplete::{begin as remove_at_exit, stop_if_ending};
 pub use self::lost::note_closed;
 pub(crate) use self::lost::{check_written, note_lost};
-pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
+pub use self::paths::{check_output, is_device, is_same_place, refuse_input, refuse_same};
 pub use self::sentence::{command_line, sentence};
 use crate::device::device;
 use crate::visible::visible;
@@ -148,15 +148,7 @@ pub fn say_checked<'a>(
     Ok(())
 }
 
-/// Formats whole numbers as they are, others with four decimals.
-pub(crate) fn short_decimals(value: f64) -> String {
-    match value.fract() == 0.0 && value.abs() < 1e15 {
-        true => format!("{value}"),
-        false => format!("{value:.4}"),
-    }
-}
-
-/// Formats a number with four decimals. NaN becomes a dash.
+/// Formats a reward or metric as all printed tables show it: with four decimals. NaN becomes a dash.
 pub fn four_decimals(number: f64) -> String {
     if number.is_nan() { "–".to_owned() } else { format!("{number:.4}") }
 }

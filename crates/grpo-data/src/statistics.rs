@@ -46,6 +46,15 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     ranks
 }
 
+/// Number of standard errors from which on a change is clear. Smaller ones may be due to chance.
+pub const CLEAR: f64 = 3.0;
+
+/// Returns whether chance is an unlikely explanation of a change with this standard error. Without
+/// scatter, any change is clear.
+pub fn is_clear(change: f64, error: f64) -> bool {
+    (change / error).abs() >= CLEAR
+}
+
 /// Returns the mean, or NaN if there are no numbers.
 pub fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64

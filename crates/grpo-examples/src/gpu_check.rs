@@ -165,7 +165,7 @@ impl Report {
     /// Writes what is known so far, so that an interrupted check is not lost.
     fn write(&self, path: &Path) -> anyhow::Result<()> {
         let text = format!("{}\n", serde_json::to_string_pretty(self)?);
-        FileInPlace::write_text(path, &[], true, &text)
+        FileInPlace::create(path)?.write_text(&text)
     }
 }
 

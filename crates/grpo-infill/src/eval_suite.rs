@@ -38,12 +38,13 @@ pub(crate) const SUITE: Suite = Suite {
         ("judges/spearman", "-1 to 1"),
         ("character_entropy", "nats"),
         ("iterations", "passes"),
-        ("rewards/unscored", "texts"),
+        ("score/unscored", "texts"),
         ("rewards/*", "of the reward"),
         ("*", "0 to 1"),
     ],
     has_prompts: true,
     dynamics: &["judge/mean", "character_entropy", "distinct_texts"],
+    prepare: |_| (),
     measure,
 };
 

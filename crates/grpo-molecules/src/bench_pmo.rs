@@ -157,7 +157,7 @@ fn run(tasks: &Tasks, arguments: &BenchPmoArguments) -> anyhow::Result<()> {
     let results = Results::of(&runs, arguments.budget as usize)?;
     let (rows, curves, table) = (results.csv(), results.curves(), results.markdown()?);
     for (name, text) in [("results.csv", &rows), ("curves.csv", &curves), ("results.md", &table)] {
-        FileInPlace::write_text(&folder.join(name), &[], true, text)?;
+        FileInPlace::create(&folder.join(name))?.write_text(text)?;
     }
     say(format_args!("{}", table.trim_end()));
     say(format_args!("results      {}", folder.join("results.md").display()));

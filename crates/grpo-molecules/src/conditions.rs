@@ -221,9 +221,7 @@ impl Conditions {
             if !self.scaffold {
                 return Err("the model does not accept a scaffold as a condition".to_owned());
             }
-            ids = vocabulary.encode(scaffold).map_err(|error| {
-                format!("scaffold {scaffold} is not in the model's vocabulary: {error}")
-            })?;
+            ids = vocabulary.encode(scaffold).map_err(|error| format!("scaffold: {error}"))?;
             if self.scaffold_length > 0 {
                 ids.resize(self.scaffold_length, vocabulary.boundary());
             }

@@ -68,6 +68,9 @@ pub(crate) fn command() -> TaskCommand {
 }
 
 pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
+    let create =
+        |path: &PathBuf| FileInPlace::create_beside(path, &[&arguments.file], arguments.force);
+    let output = arguments.output.as_ref().map(create).transpose()?;
     let options = ReadOptions {
         smiles_column: arguments.smiles_column.clone(),
         column_setting: Some("--smiles-column"),
@@ -77,10 +80,10 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
     let phase = Phase::begin(format!("computing properties of {}", arguments.file.display()));
-    let counts = match &arguments.output {
-        Some(path) => {
-            let mut file = FileInPlace::create_beside(path, &[&arguments.file], arguments.force)?;
-            let counts = describe_all(reader, &mut file, &path.display())?;
+    let counts = match output {
+        Some(mut file) => {
+            let place = file.path().display().to_string();
+            let counts = describe_all(reader, &mut file, &place)?;
             file.finish()?;
             counts
         }

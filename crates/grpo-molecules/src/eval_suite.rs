@@ -17,7 +17,7 @@ use grpo_run::thousands;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::reader::smiles_of_lines;
+use crate::reader::{is_header, smiles_and_name};
 
 /// Metrics of molecules.
 pub(crate) const SUITE: Suite = Suite {
@@ -60,8 +60,8 @@ pub(crate) const SUITE: Suite = Suite {
         ("qed/std", "points of QED"),
         ("logp/*", "log10 octanol/water"),
         ("weight/*", "g/mol"),
+        ("score/unscored", "strings"),
         ("score/*", "of the score or reward"),
-        ("rewards/unscored", "strings"),
         ("rewards/*", "of the reward"),
         ("test/logp", "distance, log10 units"),
         ("test/sa", "distance, points of SA"),
@@ -79,19 +79,21 @@ pub(crate) const SUITE: Suite = Suite {
         "sa/mean",
         "score/mean",
     ],
+    prepare: without_names,
     measure,
 };
 
 fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
     options.refuse_text_options()?;
-    let smiles = smiles_of(all);
+    let smiles: Vec<&str> = all.texts().collect();
     let is_compared = options.references.is_some() || options.training.is_some();
     let role = if is_compared { Role::Generated } else { Role::Single };
     let Sampled { canonical, records: generated } = sampled(&smiles, role, MOST_MEASURED);
     let set = |option: &str, path: &Path| -> anyhow::Result<Vec<Record>> {
-        let read = Generations::read(path, &Columns::default()).context(option.to_owned())?;
+        let mut read = Generations::read(path, &Columns::default()).context(option.to_owned())?;
+        without_names(&mut read);
         let place = format!("{option} {}: ", path.display());
-        let records = references(&smiles_of(&read), &place);
+        let records = references(&read.texts().collect::<Vec<_>>(), &place);
         anyhow::ensure!(!records.is_empty(), "{option}: {} has no valid molecules", path.display());
         Ok(records)
     };
@@ -107,8 +109,9 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
     let json = serde_json::to_value(&measures).context("measures are finite")?;
     add("", &json, &mut measured);
     properties(&mut measured, &generated);
-    let scores: Option<Vec<f64>> = all.all().map(|generation| generation.score).collect();
-    if let Some(scores) = scores {
+    let scores: Vec<f64> = all.all().filter_map(|generation| generation.score).collect();
+    if !scores.is_empty() {
+        measured.add_unscored(all.all().count() - scores.len());
         measured.add("score/mean", mean(&scores));
         measured.per_text.insert("score/mean".to_owned(), scores);
     }
@@ -202,10 +205,18 @@ fn is_unsupported(error: &InvalidSmiles) -> bool {
     matches!(error, InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. })
 }
 
-fn smiles_of(all: &Generations) -> Vec<&str> {
-    match all.ending.as_str() {
-        "smi" => smiles_of_lines(all.texts()),
-        _ => all.texts().collect(),
+/// Removes the header and the names from the lines of a `.smi` file.
+fn without_names(all: &mut Generations) {
+    if all.ending != "smi" {
+        return;
+    }
+    for prompt in &mut all.prompts {
+        for generation in &mut prompt.generations {
+            generation.text = smiles_and_name(&generation.text).0.to_owned();
+        }
+        if prompt.generations.first().is_some_and(|first| is_header(&first.text)) {
+            prompt.generations.remove(0);
+        }
     }
 }
 

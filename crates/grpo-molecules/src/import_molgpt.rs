@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use grpo_app::device;
-use grpo_app::models::write_new_model;
+use grpo_app::models::{check_new_model, write_new_model};
 use grpo_app::output::{say, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
@@ -57,6 +57,7 @@ pub(crate) fn command() -> TaskCommand {
 }
 
 fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
+    check_new_model(&arguments.output)?;
     let vocabulary = Vocabulary::from_json_file(&arguments.vocabulary)?;
     let vocabulary = vocabulary.starting_with(&arguments.start).context("--start")?;
     let path = &arguments.checkpoint;

@@ -111,8 +111,8 @@ pub(crate) fn command() -> TaskCommand {
 }
 
 fn run(arguments: &MakeArguments) -> anyhow::Result<()> {
-    let rows = rows(arguments.number as usize, arguments.seed, arguments.column)?;
     let mut file = FileInPlace::create_beside(&arguments.output, &[], arguments.force)?;
+    let rows = rows(arguments.number as usize, arguments.seed, arguments.column)?;
     let failed = || format!("cannot write {}", arguments.output.display());
     let mut table = csv::Writer::from_writer(&mut file);
     let (column, _) = arguments.column.names();

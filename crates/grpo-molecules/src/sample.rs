@@ -160,14 +160,14 @@ impl MoleculeSampling {
         let (conditions, asked) = options.asked(loaded.spec.config.json())?;
         let MoleculeOptions { distinct, not_in, .. } = options;
         let codec = &loaded.spec.codec;
-        let known = not_in.as_deref().map(excluded_molecules).transpose()?;
         if let Some(path) = arguments.output.as_deref() {
             check_ending(path, conditions.is_some())?;
         }
-        // Check the output file before the expensive computation.
+        // Check the output file before anything is computed.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
         let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
         let output = arguments.output.as_deref().map(create).transpose()?;
+        let known = not_in.as_deref().map(excluded_molecules).transpose()?;
         if let Some(conditions) = conditions {
             let sampled =
                 conditional::sample(sampling, &conditions, asked, known.as_ref(), distinct)?;

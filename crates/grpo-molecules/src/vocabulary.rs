@@ -277,9 +277,7 @@ impl TextCodec for Vocabulary {
 
     /// Encodes a molecule. If the begin token is part of the molecule, only the rest is encoded.
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let mut ids = self.encode(text).map_err(|error| {
-            DataError::Invalid(format!("`{text}` is not in the model's vocabulary: {error}"))
-        })?;
+        let mut ids = self.encode(text)?;
         match self.atom_at_start() {
             Some(start) if ids.first() == Some(&start) => drop(ids.remove(0)),
             Some(start) => {

@@ -1,11 +1,12 @@
 //! The summary at the top of the page, which states whether the run learned and at what cost.
 
+use grpo_data::statistics::{CLEAR, is_clear};
 use grpo_run::{Comparison, Measure};
 use serde::Serialize;
 
 use crate::numbers::{capitalized, fixed, number, short, signed};
 use crate::series::points_of;
-use crate::success::{CLEAR, Shift};
+use crate::success::Shift;
 use crate::validations::Validations;
 use crate::{Outcome, RunData, Verdict};
 
@@ -224,18 +225,16 @@ fn verb(change: f64) -> &'static str {
 
 /// Formats the remark that a change may be due to chance.
 fn unclear(change: f64, error: Option<f64>) -> String {
-    let error = error.filter(|error| error.is_finite() && change.abs() < CLEAR * error);
+    let error = error.filter(|error| error.is_finite() && !is_clear(change, *error));
     error.map_or(String::new(), |_| format!("; no clear change: less than {CLEAR} standard errors"))
 }
 
 /// Clear changes are good or bad.
 fn tone(change: f64, error: f64) -> &'static str {
-    if change > 0.0 && change >= CLEAR * error {
-        "good"
-    } else if change < 0.0 && change <= -CLEAR * error {
-        "bad"
-    } else {
-        ""
+    match is_clear(change, error) {
+        false => "",
+        true if change > 0.0 => "good",
+        true => "bad",
     }
 }
 

@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 
 use crate::numbers::fixed;
 use crate::series::{step_of, values_of};
-pub(crate) use criteria::CLEAR;
 pub use criteria::{RequiredChange, SuccessCriteria};
 pub use judged::{Judged, Outcome};
 use kl::{OF_SEQUENCE, OF_TOKEN, kl_is_small};
@@ -111,6 +110,7 @@ fn reward_rises(
         shift.errors() >= least && rises,
         format!("{} (required: at least {least})", shift.words()),
     )
+    .with_trend(shift.trend())
 }
 
 /// Judges how a reward component changed.
@@ -262,6 +262,8 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         _ => None,
     });
     if let Some((step, reason)) = stopped.filter(|_| !has_finished) {
+        // Messages of guards begin with the step.
+        let reason = reason.strip_prefix(&format!("step {step}: ")).unwrap_or(reason);
         return Judged::of(END, false, format!("stopped after step {step}: {reason}"));
     }
     if metrics.is_empty() {

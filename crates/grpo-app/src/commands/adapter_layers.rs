@@ -10,7 +10,7 @@ use grpo_model::LoraMatrices;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::output::{FileInPlace, refuse_existing, say, table};
+use crate::output::{FileInPlace, say, table};
 
 /// Singular values that are reported.
 const TOP: usize = 5;
@@ -82,9 +82,9 @@ struct Report {
 }
 
 pub(crate) fn run(arguments: &AdapterLayersArguments) -> anyhow::Result<()> {
-    if let Some(path) = &arguments.output {
-        refuse_existing(path, arguments.force)?;
-    }
+    let inputs: Vec<&Path> = arguments.adapters.iter().map(PathBuf::as_path).collect();
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let output = arguments.output.as_ref().map(create).transpose()?;
     let adapters = arguments.adapters.iter().map(|folder| Analysis::of(folder));
     let adapters = adapters.collect::<anyhow::Result<Vec<_>>>()?;
     let comparison = match &adapters[..] {
@@ -92,9 +92,9 @@ pub(crate) fn run(arguments: &AdapterLayersArguments) -> anyhow::Result<()> {
         _ => None,
     };
     let report = Report { adapters, comparison };
-    if let Some(path) = &arguments.output {
+    if let Some(file) = output {
         let text = serde_json::to_string_pretty(&report).context("the numbers are finite")? + "\n";
-        FileInPlace::write_text(path, &[], arguments.force, &text)?;
+        file.write_text(&text)?;
     }
     for analysis in &report.adapters {
         say(format_args!("{}", analysis.model_path));

@@ -1,6 +1,6 @@
 //! `grpo attention`: attention maps of a text.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::device;
 use crate::models::{Trained, read, warn_about};
-use crate::output::{FileInPlace, refuse_existing, say_aside};
+use crate::output::{FileInPlace, say_aside};
 use crate::task::Tasks;
 
 /// Longest sequence. The maps grow with the square of the length.
@@ -54,7 +54,9 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
         "-o {}: unknown format; use a name that ends in .svg or .json",
         path.display()
     );
-    refuse_existing(path, arguments.force)?;
+    let inputs: Vec<&Path> =
+        std::iter::once(&arguments.model).chain(&arguments.adapter).map(PathBuf::as_path).collect();
+    let file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
     let trained = Trained::argument(arguments.adapter.as_deref());
     let precision = WeightPrecision::F32;
     let loaded = read(&arguments.model, &tasks.codecs(), trained, precision, &device::device()?)?;
@@ -87,7 +89,7 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
             serde_json::to_string(&all).context("attention weights are finite")? + "\n"
         }
     };
-    FileInPlace::write_text(path, &[], arguments.force, &text)?;
+    file.write_text(&text)?;
     say_aside(format_args!(
         "{}: {}, {}",
         path.display(),

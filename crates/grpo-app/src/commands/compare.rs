@@ -8,7 +8,7 @@ use grpo_report::{comparison_charts, render_comparison};
 
 use crate::commands::eval::{ColumnArguments, suite};
 use crate::eval::{Compared, Generations, Method, SuiteOptions};
-use crate::output::{FileInPlace, command_line, refuse_existing, say, table};
+use crate::output::{FileInPlace, command_line, refuse_same, say, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 
@@ -101,8 +101,14 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     let mut formats = Vec::new();
     for path in &arguments.output {
         formats.push((path, Format::of(path)?));
-        refuse_existing(path, arguments.force)?;
     }
+    refuse_same(&arguments.output.iter().map(|path| ("-o", Some(path))).collect::<Vec<_>>())?;
+    let inputs = methods.iter().flat_map(|of| &of.files).chain(arguments.options.files());
+    let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+    let create = |(path, format): (&PathBuf, Format)| {
+        Ok((FileInPlace::create_beside(path, &inputs, arguments.force)?, format))
+    };
+    let outputs = formats.into_iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(folder) = &arguments.svg {
         let is_used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
         anyhow::ensure!(
@@ -112,19 +118,17 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
         );
     }
     let columns = arguments.columns.columns(tasks);
-    let first = Generations::read(&methods[0].files[0], &columns)?;
-    let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
+    let mut first = Generations::read(&methods[0].files[0], &columns)?;
+    let suite = suite(tasks, arguments.suite.as_deref(), &mut first)?;
     let phase = Phase::begin("evaluating the files");
     let compared =
         Compared::new(&methods, first, &suite, &arguments.options, &columns, objectives)?;
     drop(phase);
-    let inputs: Vec<&Path> =
-        methods.iter().flat_map(|of| &of.files).map(PathBuf::as_path).collect();
     let needs_page =
-        arguments.svg.is_some() || formats.iter().any(|(_, format)| matches!(format, Format::Html));
+        arguments.svg.is_some() || outputs.iter().any(|(_, format)| matches!(format, Format::Html));
     let page = needs_page.then(|| compared.page(arguments.command(), &suite)).transpose()?;
     let mut files = Vec::new();
-    for (path, format) in formats {
+    for (file, format) in outputs {
         let text = match format {
             Format::Markdown => compared.markdown(),
             Format::Latex => compared.latex(),
@@ -133,14 +137,15 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
             }
             Format::Html => page.as_ref().map_or(Ok(String::new()), render_comparison)?,
         };
-        files.push(FileInPlace::with_text(path, &inputs, arguments.force, &text)?);
+        files.push(file.with_text(&text)?);
     }
     if let (Some(folder), Some(page)) = (&arguments.svg, &page) {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
         for chart in comparison_charts(page)? {
             let path = folder.join(chart.file_name);
-            files.push(FileInPlace::with_text(&path, &inputs, arguments.force, &chart.svg)?);
+            let file = FileInPlace::create_for("--svg", &path, &inputs, arguments.force)?;
+            files.push(file.with_text(&chart.svg)?);
         }
     }
     FileInPlace::finish_all(files)?;

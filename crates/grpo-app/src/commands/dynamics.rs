@@ -1,6 +1,6 @@
 //! `grpo dynamics`: diversity over the steps of a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::commands::eval::suite;
 use crate::eval::{Dynamics, Generations};
-use crate::output::{FileInPlace, command_line, refuse_existing, say, table};
+use crate::output::{FileInPlace, command_line, refuse_same, say, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 
@@ -51,16 +51,20 @@ pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Resul
             "-o {}: unknown format; use a name that ends in .json or .html",
             path.display()
         );
-        refuse_existing(path, arguments.force)?;
     }
+    refuse_same(&arguments.output.iter().map(|path| ("-o", Some(path))).collect::<Vec<_>>())?;
+    let inputs: Vec<&Path> = arguments.runs.iter().map(PathBuf::as_path).collect();
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let outputs = arguments.output.iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
     let last = arguments.runs.last().context("clap requires a run")?;
-    let generations = Generations::of_model_in(last);
-    let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
+    let mut generations = Generations::of_model_in(last);
+    let suite = suite(tasks, arguments.suite.as_deref(), &mut generations)?;
     let phase = Phase::begin("measuring the recorded completions");
     let dynamics = Dynamics::of_runs(&arguments.runs, &suite, arguments.every)?;
     drop(phase);
-    for path in &arguments.output {
-        let text = match path.extension().is_some_and(|ending| ending == "html") {
+    let mut files = Vec::new();
+    for file in outputs {
+        let text = match file.path().extension().is_some_and(|ending| ending == "html") {
             true => page(arguments, suite.name, &dynamics)?,
             false => {
                 let config = json!({
@@ -73,8 +77,9 @@ pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Resul
                 serde_json::to_string_pretty(&all).context("the metrics are finite")? + "\n"
             }
         };
-        FileInPlace::write_text(path, &[], arguments.force, &text)?;
+        files.push(file.with_text(&text)?);
     }
+    FileInPlace::finish_all(files)?;
     show(&arguments.runs, &dynamics);
     Ok(())
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::nearest;
 use crate::eval::{Columns, DEFAULT_PASS, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
-use crate::output::{FileInPlace, refuse_existing, say, say_aside, short_decimals, table};
+use crate::output::{FileInPlace, say, say_aside, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::train_file::LoadedReward;
@@ -62,6 +62,14 @@ pub(crate) struct EvalArguments {
 }
 
 impl EvalArguments {
+    /// Creates the output file, if any.
+    fn create_output(&self) -> anyhow::Result<Option<FileInPlace>> {
+        let inputs = self.files.iter().chain(&self.reward).chain(self.options.files());
+        let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+        let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, self.force);
+        self.output.as_ref().map(create).transpose()
+    }
+
     /// Returns the options that affect the metrics and differ from their defaults, as words of a command
     /// line.
     fn settings(&self) -> Value {
@@ -159,14 +167,14 @@ impl Gate {
     }
 }
 
-/// Returns the suite with this name, or the one that fits the generations.
+/// Returns the suite with this name, or the one that fits the generations, which it prepares.
 ///
 /// # Errors
 /// Returns an error if there is no such suite.
 pub(crate) fn suite(
     tasks: &Tasks,
     name: Option<&str>,
-    generations: &Generations,
+    generations: &mut Generations,
 ) -> anyhow::Result<Suite> {
     let suites = tasks.suites();
     let is_default = |suite: &&Suite| {
@@ -180,32 +188,32 @@ pub(crate) fn suite(
     };
     let default = suites.iter().find(is_default).map_or(TEXT_SUITE.name, |suite| suite.name);
     let name = name.unwrap_or(default);
-    suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
+    let suite = suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
         let known = suites.iter().map(|suite| format!("{} ({})", suite.name, suite.about));
         format!(
             "--suite {name}: unknown suite; expected one of: {}",
             known.collect::<Vec<_>>().join("; ")
         )
-    })
+    })?;
+    (suite.prepare)(generations);
+    Ok(suite)
 }
 
 pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    if let Some(path) = &arguments.output {
-        refuse_existing(path, arguments.force)?;
-    }
     let gates =
         arguments.gate.iter().map(|gate| Gate::parse(gate)).collect::<Result<Vec<_>, _>>()?;
     let whole = arguments.reward.is_some();
     let columns = Columns { whole, ..arguments.columns.columns(tasks) };
     let reward = arguments.reward.as_deref();
     let reward = reward.map(|path| LoadedReward::read(path, &[], tasks)).transpose()?;
+    let output = arguments.create_output()?;
     let mut entries = Vec::new();
     let mut all = Vec::new();
     let mut passed = true;
     for file in &arguments.files {
         let _phase = Phase::begin(format!("evaluating {}", file.display()));
         let mut generations = Generations::read(file, &columns)?;
-        let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
+        let suite = suite(tasks, arguments.suite.as_deref(), &mut generations)?;
         let rewarded = reward.as_ref();
         let rewarded = rewarded.map(|reward| Rewarded::new(reward, file, &mut generations, tasks));
         let rewarded = rewarded.transpose()?;
@@ -232,9 +240,8 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         result.insert("passed".to_owned(), passed.into());
     }
     let text = serde_json::to_string_pretty(&result).context("the metrics are finite")? + "\n";
-    if let Some(path) = &arguments.output {
-        let inputs: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
-        FileInPlace::write_text(path, &inputs, arguments.force, &text)?;
+    if let Some(file) = output {
+        file.write_text(&text)?;
     }
     match arguments.json {
         true => data_output().write_all(text.as_bytes()).context("cannot write the metrics")?,
@@ -338,17 +345,15 @@ fn show(all: &[(&PathBuf, Suite, Measured)]) {
         .chain(["better", "unit or range"].map(str::to_owned))
         .collect();
     let rows = names.iter().map(|name| {
-        let cell = |of: &Measured| match (of.metrics.get(*name), of.intervals.get(*name)) {
-            (Some(value), Some([low, high])) => {
-                format!(
-                    "{} [{}, {}]",
-                    short_decimals(*value),
-                    short_decimals(*low),
-                    short_decimals(*high)
-                )
+        let cell = |suite: &Suite, of: &Measured| {
+            let shown = |value: &f64| suite.shown(name, *value);
+            match (of.metrics.get(*name), of.intervals.get(*name)) {
+                (Some(value), Some([low, high])) => {
+                    format!("{} [{}, {}]", shown(value), shown(low), shown(high))
+                }
+                (Some(value), None) => shown(value),
+                (None, _) => String::new(),
             }
-            (Some(value), None) => short_decimals(*value),
-            (None, _) => String::new(),
         };
         let suite = all.iter().find(|(.., of)| of.metrics.contains_key(*name));
         let better = match suite.and_then(|(_, suite, _)| suite.direction(name)) {
@@ -358,7 +363,7 @@ fn show(all: &[(&PathBuf, Suite, Measured)]) {
         };
         let unit = suite.and_then(|(_, suite, _)| suite.unit(name)).unwrap_or_default();
         std::iter::once((*name).clone())
-            .chain(all.iter().map(|(.., of)| cell(of)))
+            .chain(all.iter().map(|(_, suite, of)| cell(suite, of)))
             .chain([better, unit].map(str::to_owned))
             .collect()
     });

@@ -1,9 +1,5 @@
 //! `grpo import-trl`: converts a TRL configuration.
 
-use std::io::Write;
-
-use anyhow::Context;
-
 use crate::args::ImportTrlArguments;
 use crate::import_trl::{Setting, import};
 use crate::output::{FileInPlace, say, say_data};
@@ -13,19 +9,14 @@ pub(crate) fn run(arguments: &ImportTrlArguments, tasks: &Tasks) -> anyhow::Resu
     let ImportTrlArguments { config, output, .. } = arguments;
     let output = output.clone().unwrap_or_else(|| config.with_extension("toml"));
     let setting = Setting { processes: arguments.processes, prompts: arguments.prompts };
+    let file = FileInPlace::create_beside(&output, &[config], arguments.force)?;
     let imported = import(config, &output, &setting, tasks)?;
     // Both files are checked before one is written.
-    let mut template = None;
-    if let Some((path, text)) = &imported.template {
-        let mut file = FileInPlace::create_beside(path, &[config, &output], arguments.force)?;
-        let written = file.write_all(text.as_bytes());
-        written.with_context(|| format!("cannot write {}", path.display()))?;
-        template = Some(file);
-    }
-    let mut file = FileInPlace::create_beside(&output, &[config], arguments.force)?;
-    let written = file.write_all(imported.toml.as_bytes());
-    written.with_context(|| format!("cannot write {}", output.display()))?;
-    FileInPlace::finish_all([template, Some(file)].into_iter().flatten())?;
+    let template = imported.template.as_ref().map(|(path, text)| {
+        FileInPlace::create_beside(path, &[config, &output], arguments.force)?.with_text(text)
+    });
+    let files = [template.transpose()?, Some(file.with_text(&imported.toml)?)];
+    FileInPlace::finish_all(files.into_iter().flatten())?;
     match arguments.json {
         true => say_data(format_args!("{}", imported.json()?)),
         false => {

@@ -6,10 +6,11 @@ use grpo_model::{ModelConfig, ModelSpec, Transformer};
 
 use crate::args::InitArguments;
 use crate::device;
-use crate::models::{check_codec, write_new_model};
+use crate::models::{check_codec, check_new_model, write_new_model};
 use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    check_new_model(&arguments.output)?;
     let config = ModelConfig::from_json_file(&arguments.config)?;
     let parameters = config.description().least_parameters();
     let available = grpo_process::available_memory().map_or(f64::INFINITY, |bytes| bytes as f64);

@@ -1,7 +1,7 @@
 //! `grpo logprob`: scores given completions.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{ChatOptions, Codec, CompletionSource, PromptReader, PromptRecord};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::args::LogprobArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::{FileInPlace, is_same_place, refuse_existing, refuse_same};
+use crate::output::{FileInPlace, refuse_same};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
@@ -75,11 +75,10 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
         arguments.temperature
     );
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 is out of range; expected 1 or more");
-    for path in [&arguments.output, &arguments.full].into_iter().flatten() {
-        if !is_same_place(path, &arguments.input) {
-            refuse_existing(path, arguments.force)?;
-        }
-    }
+    let mut full = arguments.full.as_deref().map(|path| full_file(path, arguments)).transpose()?;
+    let inputs: [&Path; 1] = [&arguments.input];
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let output = arguments.output.as_ref().map(create).transpose()?;
     let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded =
         load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device()?)?;
@@ -87,12 +86,10 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     let model = Frozen::snapshot(&loaded.policy);
     let reader = PromptReader::open(&arguments.input)?;
     let scored = Scored { codec: &loaded.spec.codec, options: &options, model: &model, arguments };
-    let mut full = arguments.full.as_deref().map(|path| full_file(path, arguments)).transpose()?;
     let table = full.as_mut().map(LogprobTable::new).transpose();
     let mut table = table.context("cannot write --full")?;
-    let output = match &arguments.output {
-        Some(path) => {
-            let mut file = FileInPlace::create_beside(path, &[&arguments.input], arguments.force)?;
+    let output = match output {
+        Some(mut file) => {
             score_all(reader, &scored, &mut table, &mut file)?;
             Some(file)
         }
@@ -115,7 +112,7 @@ fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileIn
     );
     let full = path.to_owned();
     refuse_same(&[("--output", arguments.output.as_ref()), ("--full", Some(&full))])?;
-    FileInPlace::create_for("another file for --full", path, &[&arguments.input], arguments.force)
+    FileInPlace::create_for("--full", path, &[&arguments.input], arguments.force)
 }
 
 /// The scoring model and its settings.

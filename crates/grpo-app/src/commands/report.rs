@@ -1,9 +1,7 @@
 //! `grpo report`: writes an HTML report on one or more runs, with a verdict.
 
-use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use grpo_data::FileKind;
 use grpo_report::{AUDIT, Drawing, Judged, Outcome, RunData, TransformCurve, render};
 use grpo_rewards::{Desirability, RewardConfig};
@@ -11,7 +9,7 @@ use grpo_run::RunFolder;
 
 use crate::args::ReportArguments;
 use crate::evidence::{violations_of_files, violations_of_supervised};
-use crate::output::{FileInPlace, refuse_existing, say};
+use crate::output::{FileInPlace, check_output, say};
 use crate::phase::Phase;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
@@ -36,7 +34,8 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
         output.display()
     );
     if let Some(output) = &arguments.output {
-        refuse_existing(output, arguments.force)?;
+        let inputs: Vec<&Path> = arguments.runs.iter().map(PathBuf::as_path).collect();
+        check_output("-o", output, &inputs, arguments.force)?;
     }
     let phase = Phase::begin("reading and auditing the files");
     let mut runs = RunData::read_all(&arguments.runs)?;
@@ -46,10 +45,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
         run.drawing = drawing(&run.path, tasks);
     }
     drop(phase);
-    let mut file = FileInPlace::create(&output)?;
-    let written = file.write_all(render(&runs).as_bytes());
-    written.with_context(|| format!("cannot write {}", output.display()))?;
-    file.finish()?;
+    FileInPlace::create(&output)?.write_text(&render(&runs))?;
     for run in &runs {
         let verdict = run.verdict();
         say(format_args!("{}: {}", run.name, verdict.headline()));

@@ -2,12 +2,15 @@
 
 mod completions;
 
+use std::path::{Path, PathBuf};
+
 use clap::ArgMatches;
 use grpo_data::ChatOptions;
 
 use crate::args::SampleArguments;
 use crate::device;
 use crate::models::{Trained, load};
+use crate::output::check_output;
 use crate::phase::Phase;
 use crate::task::{Sampling, TaskPrompt, Tasks};
 
@@ -27,6 +30,11 @@ pub(crate) fn run(
         arguments.thinking.is_none() || arguments.chat || arguments.prompts.is_some(),
         "--thinking requires --chat with --prompt; add --chat or remove --thinking"
     );
+    // Before the model is loaded. The file is created once it is known what is sampled.
+    if let Some(path) = &arguments.output {
+        let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
+        check_output("-o", path, &inputs, arguments.force)?;
+    }
     let trained = Trained::argument(arguments.adapter.as_deref());
     let phase = Phase::begin(format!("loading {}", arguments.model.display()));
     let loaded =

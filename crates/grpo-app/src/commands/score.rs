@@ -5,14 +5,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use comfy_table::Table;
+use grpo_data::FileOrigin;
 use grpo_report::transforms;
-use grpo_rewards::{Outcome, Reward, RewardConfig, RewardInput};
+use grpo_rewards::{Outcome, PartName, Reward, RewardConfig, RewardInput};
 use grpo_run::column_of_part;
 use serde_json::{Map, Value};
 
 use crate::commands::report::transform_curves;
-use crate::eval::{CompletionRow, RowFormat, completion_rows};
-use crate::output::{FileInPlace, one_line, refuse_same, say, say_aside, short_decimals, table};
+use crate::eval::{CompletionRow, RowFormat};
+use crate::output::{
+    FileInPlace, four_decimals, one_line, refuse_same, say, say_aside, shortened, table,
+};
 use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::train_file::LoadedReward;
@@ -26,13 +30,13 @@ pub(crate) const BLOCK: usize = 1024;
   grpo score configs/molecules/grpo.toml molecules.smi -o scores.csv
   grpo score my.toml known-actives.csv --plot transforms.svg | head
   grpo score configs/replies/grpo.toml data/replies/held-out.jsonl -o scores.csv
-  grpo score configs/replies/grpo.toml --field tweet='I love tea' --completion 'Green or black?'")]
+  grpo score configs/replies/grpo.toml --field tweet='I love tea' --completion 'Green or black?'
+  grpo score configs/replies/grpo.toml --field tweet='I love tea' replies.txt")]
 pub(crate) struct ScoreArguments {
     /// Configuration file with a [reward] section
     config: PathBuf,
     /// Completions: JSON lines, Parquet, CSV, SMILES (.smi), lines of text (.txt), or a run folder,
     /// whose completions have no other keys of their records
-    #[arg(required_unless_present = "completion")]
     file: Option<PathBuf>,
     /// Completion to score in place of a file; repeatable
     #[arg(
@@ -43,8 +47,9 @@ pub(crate) struct ScoreArguments {
         help_heading = "Input"
     )]
     completion: Vec<String>,
-    /// Key of the record that the reward reads, e.g. the tweet or the answer; repeatable
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "file", help_heading = "Input")]
+    /// Key that the reward reads, e.g. the tweet or the answer, for each completion; replaces the key
+    /// of a record; repeatable
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Input")]
     field: Vec<String>,
     /// Override a configuration key; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Input")]
@@ -64,35 +69,39 @@ pub(crate) struct ScoreArguments {
 }
 
 pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        arguments.file.is_some() || !arguments.completion.is_empty(),
+        "missing completions; add a FILE (JSON lines, Parquet, CSV, .smi, .txt or a run folder), or --completion TEXT"
+    );
+    let fields = fields(arguments)?;
     let loaded = LoadedReward::read(&arguments.config, &arguments.set, tasks)?;
     let (format, reward) = loaded.for_completions(arguments.file.as_deref(), tasks);
-    let config = &loaded.config;
+    let [output, plot] = outputs(arguments, &loaded.config)?;
     let Some(file) = &arguments.file else {
-        let inputs = inputs_of_options(arguments)?;
-        let plot = plot(arguments, config, &[&arguments.config])?;
+        let inputs = arguments.completion.iter().map(|text| text.as_str().into());
+        let inputs: Vec<RewardInput> = inputs.map(|input| with_fields(input, &fields)).collect();
         show(&*reward, &format, &inputs)?;
         return FileInPlace::finish_all(plot);
     };
-    let mut rows = completion_rows(&format, file, arguments.column.as_deref())?.peekable();
+    let mut rows = (format.open)(file, arguments.column.as_deref())?.peekable();
     anyhow::ensure!(rows.peek().is_some(), "{} contains no {}", file.display(), format.holds);
-    let rows = rows.map(|row| row.map(|row| tasks.with_prompt_fields(row)));
-    refuse_same(&[("--output", arguments.output.as_ref()), ("--plot", arguments.plot.as_ref())])?;
-    let inputs: [&Path; 2] = [file, &arguments.config];
-    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
-    let output = arguments.output.as_ref().map(create).transpose()?;
-    let plot = plot(arguments, config, &inputs)?;
+    let rows = rows.map(|row| {
+        let CompletionRow { input, label } = tasks.with_prompt_fields(row?);
+        Ok(CompletionRow { input: with_fields(input, &fields), label })
+    });
     let phase = Phase::begin(format!("scoring {}", file.display()));
+    let scoring = Scoring { reward: &*reward, format: &format, file };
     let scored = match output {
         Some(mut file) => {
             let place = file.path().display().to_string();
-            let scored = score_all(&*reward, &format, rows, &mut file, &place)?;
+            let scored = score_all(&scoring, rows, &mut file, &place)?;
             if scored.rows > 0 {
                 FileInPlace::finish_all([Some(file), plot].into_iter().flatten())?;
             }
             scored
         }
         None => {
-            let scored = score_all(&*reward, &format, rows, data_output(), "standard output")?;
+            let scored = score_all(&scoring, rows, data_output(), "standard output")?;
             FileInPlace::finish_all(plot)?;
             scored
         }
@@ -101,24 +110,30 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
     scored.summarize(format.holds)
 }
 
-/// Writes the file for `--plot`, which gets its name after the scores.
-fn plot(
+/// Creates the output files. That of `--plot` is already written, but gets its name after the scores.
+fn outputs(
     arguments: &ScoreArguments,
     config: &RewardConfig,
-    inputs: &[&Path],
-) -> anyhow::Result<Option<FileInPlace>> {
-    let Some(path) = &arguments.plot else { return Ok(None) };
+) -> anyhow::Result<[Option<FileInPlace>; 2]> {
+    let ScoreArguments { output, plot, force, .. } = arguments;
+    refuse_same(&[("--output", output.as_ref()), ("--plot", plot.as_ref())])?;
+    let inputs = std::iter::once(&arguments.config).chain(&arguments.file);
+    let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+    let output = output.as_ref().map(|path| FileInPlace::create_beside(path, &inputs, *force));
+    let output = output.transpose()?;
+    let Some(path) = plot else { return Ok([output, None]) };
     let curves = transform_curves(config);
     anyhow::ensure!(
         !curves.is_empty(),
         "reward type `{}` has no transforms to plot; remove --plot",
         config.type_name()
     );
-    FileInPlace::with_text(path, inputs, arguments.force, &transforms(&curves)).map(Some)
+    let plot = FileInPlace::create_for("--plot", path, &inputs, *force)?;
+    Ok([output, Some(plot.with_text(&transforms(&curves))?)])
 }
 
-/// Returns the completions of `--completion`, each with the fields of `--field`.
-fn inputs_of_options(arguments: &ScoreArguments) -> anyhow::Result<Vec<RewardInput>> {
+/// Returns the fields of `--field`.
+fn fields(arguments: &ScoreArguments) -> anyhow::Result<Map<String, Value>> {
     let mut fields = Map::new();
     for field in &arguments.field {
         let (key, value) = field.split_once('=').with_context(|| {
@@ -127,41 +142,118 @@ fn inputs_of_options(arguments: &ScoreArguments) -> anyhow::Result<Vec<RewardInp
         let known = fields.insert(key.trim().to_owned(), value.into());
         anyhow::ensure!(known.is_none(), "--field {} is given twice; remove one", key.trim());
     }
-    let prompt = fields.get("prompt").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let input = |text: &String| RewardInput {
-        fields: fields.clone(),
-        prompt: prompt.clone(),
-        ..text.as_str().into()
-    };
-    Ok(arguments.completion.iter().map(input).collect())
+    Ok(fields)
 }
 
-/// Prints a table with a column per completion.
+/// Returns a completion with these fields in addition to its own.
+fn with_fields(mut input: RewardInput, fields: &Map<String, Value>) -> RewardInput {
+    input.fields.extend(fields.clone());
+    if let Some(prompt) = fields.get("prompt").and_then(Value::as_str) {
+        prompt.clone_into(&mut input.prompt);
+    }
+    input
+}
+
+/// Where the completions come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// `--completion`.
+    Options,
+    /// A file of `grpo score`.
+    Score(&'a Path),
+    /// A file of `grpo eval`, which has no `--field`.
+    Eval(&'a Path),
+}
+
+/// Returns what to do about a completion that cannot be scored because its record lacks a field, as the
+/// end of a message. It is empty if the record has all fields.
+pub(crate) fn remedy(reward: &dyn Reward, input: &RewardInput, source: Source<'_>) -> String {
+    if reward.check(&input.fields).is_ok() {
+        return String::new();
+    }
+    let of_file = |file: &Path| {
+        let what = match FileOrigin::new(file).1.as_str() {
+            _ if file.is_dir() => "recorded completions have only their own keys",
+            "txt" | "smi" => "lines of text have no keys",
+            _ => return format!("add the key to the records of {}", file.display()),
+        };
+        format!("use JSON lines with this key, because {what}")
+    };
+    match source {
+        Source::Options => "; set it with --field KEY=VALUE".to_owned(),
+        Source::Score(file) => {
+            format!("; set it for all completions with --field KEY=VALUE, or {}", of_file(file))
+        }
+        Source::Eval(file) => format!("; {}", of_file(file)),
+    }
+}
+
+/// Width of a terminal that tables fit into.
+const WIDTH: usize = 80;
+
+/// Prints the scores of completions.
 fn show(reward: &dyn Reward, format: &RowFormat, inputs: &[RewardInput]) -> anyhow::Result<()> {
     let outcomes = reward.score(inputs);
-    let reasons = inputs.iter().zip(&outcomes);
-    let reasons = reasons.map(|(input, outcome)| reason(&input.text, outcome, format));
-    let reasons: Vec<String> = reasons.map(|reason| visible(&reason).into_owned()).collect();
-    let cell = |value: Option<f64>| value.map_or_else(String::new, short_decimals);
-    let row = |name: &str, value: &dyn Fn(&Outcome) -> Option<f64>| -> Vec<String> {
-        let cells = outcomes.iter().map(|outcome| cell(value(outcome)));
-        std::iter::once(name.to_owned()).chain(cells).collect()
-    };
-    let mut rows = vec![row("score", &Outcome::total)];
-    rows.extend(reward.parts().iter().map(|part| row(part, &|outcome| outcome.part(part))));
-    if reasons.iter().any(|reason| !reason.is_empty()) {
-        rows.push(std::iter::once("reason".to_owned()).chain(reasons.iter().cloned()).collect());
+    let texts: Vec<String> = inputs.iter().map(|input| one_line(&visible(&input.text))).collect();
+    tables(&reward.parts(), &texts, &outcomes)
+        .iter()
+        .for_each(|table| say(format_args!("{table}")));
+    let mut reasons = Vec::new();
+    for (index, (input, outcome)) in inputs.iter().zip(&outcomes).enumerate() {
+        let reason = reason(&input.text, outcome, format);
+        if !reason.is_empty() {
+            let name = match inputs.len() {
+                1 => "reason".to_owned(),
+                _ => format!("reason {}", index + 1),
+            };
+            say(format_args!("{name:<12} {}", visible(&reason)));
+            reasons.push(format!("{reason}{}", remedy(reward, input, Source::Options)));
+        }
     }
-    let names = inputs.iter().map(|input| one_line(&visible(&input.text)));
-    let header: Vec<String> = std::iter::once(String::new()).chain(names).collect();
-    say(format_args!("{}", table(header, rows, 1..=inputs.len())));
-    let first = reasons.iter().find(|reason| !reason.is_empty());
     anyhow::ensure!(
         outcomes.iter().any(|outcome| outcome.total().is_some()),
         "no completion has a score; first reason: {}",
-        first.map_or("", String::as_str)
+        reasons.first().map_or("", String::as_str)
     );
     Ok(())
+}
+
+/// Returns tables with a column per completion that fit into [`WIDTH`]. If the completions are too
+/// long for that, columns have numbers, which the last table explains.
+fn tables(parts: &[PartName], texts: &[String], outcomes: &[Outcome]) -> Vec<Table> {
+    let cell = |value: Option<f64>| value.map_or_else(String::new, four_decimals);
+    let row = |outcomes: &[Outcome], name: &str, value: &dyn Fn(&Outcome) -> Option<f64>| {
+        let cells = outcomes.iter().map(|outcome| cell(value(outcome)));
+        std::iter::once(name.to_owned()).chain(cells).collect::<Vec<String>>()
+    };
+    let of = |names: &[String], outcomes: &[Outcome]| {
+        let mut rows = vec![row(outcomes, "score", &Outcome::total)];
+        rows.extend(parts.iter().map(|part| row(outcomes, part, &|outcome| outcome.part(part))));
+        let header: Vec<String> =
+            std::iter::once(String::new()).chain(names.iter().cloned()).collect();
+        table(header, rows, 1..=outcomes.len())
+    };
+    let width = |table: &Table| {
+        table.to_string().lines().map(|line| line.chars().count()).max().unwrap_or_default()
+    };
+    let whole = of(texts, outcomes);
+    if width(&whole) <= WIDTH {
+        return vec![whole];
+    }
+    let numbers: Vec<String> = (1..=texts.len()).map(|number| number.to_string()).collect();
+    let of_names = width(&of(&[], &[]));
+    let of_column = |at: usize| width(&of(&numbers[at..=at], &outcomes[at..=at])) - of_names;
+    let widest = (0..texts.len()).map(of_column).max().unwrap_or(1);
+    let fitting = (WIDTH.saturating_sub(of_names) / widest).max(1);
+    let mut tables: Vec<Table> = numbers
+        .chunks(fitting)
+        .zip(outcomes.chunks(fitting))
+        .map(|(names, outcomes)| of(names, outcomes))
+        .collect();
+    let rows =
+        numbers.into_iter().zip(texts).map(|(number, text)| [number, shortened(text, WIDTH - 10)]);
+    tables.push(table(["", "completion"], rows, ..1));
+    tables
 }
 
 /// Summary of the scores.
@@ -191,18 +283,27 @@ impl Scored {
         if unscored > 0 {
             say_aside(format_args!("no score     {unscored:>8}; first reason: {first}"));
         }
-        say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));
+        let mean = four_decimals(sum / rows as f64);
+        let of = if unscored > 0 { " of those with a score" } else { "" };
+        say_aside(format_args!("mean score   {mean:>8}{of}"));
         Ok(())
     }
 }
 
+/// How the completions of a file are scored.
+struct Scoring<'a> {
+    reward: &'a dyn Reward,
+    format: &'a RowFormat,
+    file: &'a Path,
+}
+
 fn score_all(
-    reward: &dyn Reward,
-    format: &RowFormat,
+    scoring: &Scoring<'_>,
     mut rows: impl Iterator<Item = anyhow::Result<CompletionRow>>,
     output: impl Write,
     place: &str,
 ) -> anyhow::Result<Scored> {
+    let &Scoring { reward, format, file } = scoring;
     let failed = || format!("cannot write scores to {place}");
     let mut table = csv::Writer::from_writer(output);
     let parts = reward.parts();
@@ -231,7 +332,9 @@ fn score_all(
                 Some(total) => (scored.rows, scored.sum) = (scored.rows + 1, scored.sum + total),
                 None => {
                     scored.unscored += 1;
-                    scored.first_reason.get_or_insert(reason);
+                    scored.first_reason.get_or_insert_with(|| {
+                        format!("{reason}{}", remedy(reward, input, Source::Score(file)))
+                    });
                 }
             }
             scored.empty += u64::from(input.text.is_empty());

@@ -11,17 +11,25 @@ use crate::args::TokenizerArguments;
 use crate::output::say;
 use crate::recorded_folders::refuse_inside;
 
+/// The files of the output folder.
+const TOKENIZER_FILES: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
+
 pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
     refuse_inside(&arguments.output.join("tokenizer.json"), "-o")?;
+    let folder = &arguments.output;
+    anyhow::ensure!(
+        !folder.exists() || folder.is_dir(),
+        "{} is a file, not a folder; use a folder for -o",
+        folder.display()
+    );
+    for name in TOKENIZER_FILES {
+        let path = folder.join(name);
+        anyhow::ensure!(!path.exists(), "{} already exists; choose another folder", path.display());
+    }
     let texts = texts(&arguments.input, &arguments.keys, &arguments.with)?;
     let all = texts.iter().map(String::as_str);
     let files = train_tokenizer(all, arguments.vocabulary)
         .with_context(|| arguments.input.display().to_string())?;
-    let folder = &arguments.output;
-    for (name, _) in &files {
-        let path = folder.join(name);
-        anyhow::ensure!(!path.exists(), "{} already exists; choose another folder", path.display());
-    }
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, text) in &files {

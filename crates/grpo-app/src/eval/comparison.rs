@@ -10,7 +10,7 @@ use grpo_eval::stats::{
     compare_unpaired,
 };
 use grpo_eval::{ParetoFront, SeedSummary};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{Columns, Generations, Measured, Suite, SuiteOptions};
 
@@ -108,7 +108,8 @@ pub(crate) enum TestKind {
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compared {
-    pub(crate) suite: &'static str,
+    #[serde(serialize_with = "name_of_suite")]
+    pub(crate) suite: Suite,
     /// Number of prompts that all files share.
     pub(crate) prompts: usize,
     pub(crate) methods: Vec<MethodResult>,
@@ -116,6 +117,10 @@ pub(crate) struct Compared {
     pub(crate) objectives: Option<[String; 2]>,
     /// The Pareto front of the methods.
     pub(crate) pareto: Option<ParetoFront>,
+}
+
+fn name_of_suite<S: Serializer>(suite: &Suite, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(suite.name)
 }
 
 /// Pairs of quality and diversity for the Pareto front, in order of preference.
@@ -127,8 +132,8 @@ const OBJECTIVES: [[&str; 2]; 4] = [
 ];
 
 impl Compared {
-    /// Measures all files and compares each method with the first one. `first` is the content of its
-    /// first file.
+    /// Measures all files and compares each method with the first one. `first` is the prepared
+    /// content of its first file.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or measured, or if the prompts of two files differ.
@@ -147,7 +152,11 @@ impl Compared {
         for method in methods {
             let mut measured = Vec::new();
             for file in &method.files {
-                let read = || Generations::read(file, columns);
+                let read = || {
+                    let mut generations = Generations::read(file, columns)?;
+                    (suite.prepare)(&mut generations);
+                    anyhow::Ok(generations)
+                };
                 let generations = first.take().map_or_else(read, Ok)?;
                 let generations = match suite.has_prompts {
                     true => in_order(generations, file, &mut prompts)?,
@@ -170,7 +179,7 @@ impl Compared {
         };
         let pareto = objectives.as_ref().map(|pair| pareto(&results, pair, suite)).transpose()?;
         let prompts = prompts.map_or(0, |(_, prompts)| prompts.len());
-        Ok(Self { suite: suite.name, prompts, methods: results, objectives, pareto })
+        Ok(Self { suite: *suite, prompts, methods: results, objectives, pareto })
     }
 }
 

@@ -33,7 +33,7 @@ impl Compared {
         let front = self.objectives.clone().zip(self.pareto.as_ref());
         Ok(ComparisonPage {
             command,
-            suite: self.suite.to_owned(),
+            suite: self.suite.name.to_owned(),
             prompts: (self.prompts > 1).then_some(self.prompts),
             methods,
             directions: self.metrics().into_iter().filter_map(direction).collect(),

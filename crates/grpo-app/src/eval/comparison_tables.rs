@@ -2,26 +2,25 @@
 
 use grpo_eval::stats::Conclusion;
 
-use crate::output::short_decimals;
-
+use super::Suite;
 use super::comparison::{Compared, MethodResult, TestKind};
 
 /// A cell: the mean, its spread and the mark of a test.
 struct Cell {
-    mean: f64,
+    mean: String,
     /// Sample standard deviation over seeds.
-    deviation: Option<f64>,
+    deviation: Option<String>,
     conclusion: Option<Conclusion>,
     is_better: Option<bool>,
 }
 
 impl Cell {
-    fn new(of: &MethodResult, metric: &str) -> Option<Self> {
+    fn new(suite: &Suite, of: &MethodResult, metric: &str) -> Option<Self> {
         let summary = of.metrics.get(metric)?;
         let test = of.test(metric);
         Some(Self {
-            mean: summary.mean,
-            deviation: summary.sample_std,
+            mean: suite.shown(metric, summary.mean),
+            deviation: summary.sample_std.map(|value| suite.shown(metric, value)),
             conclusion: test.map(|test| test.conclusion),
             is_better: test.and_then(|test| test.is_better),
         })
@@ -42,10 +41,9 @@ impl Cell {
     }
 
     fn text(&self, plus_minus: &str) -> String {
-        let mean = short_decimals(self.mean);
-        match self.deviation {
-            Some(deviation) => format!("{mean}{plus_minus}{}", short_decimals(deviation)),
-            None => mean,
+        match &self.deviation {
+            Some(deviation) => format!("{}{plus_minus}{deviation}", self.mean),
+            None => self.mean.clone(),
         }
     }
 }
@@ -75,7 +73,7 @@ impl Compared {
         let header = header.chain(self.methods.iter().map(|of| of.name.clone())).collect();
         let row = |name: &&str| {
             let cells = self.methods.iter().map(|of| {
-                let cell = Cell::new(of, name);
+                let cell = Cell::new(&self.suite, of, name);
                 cell.map_or_else(String::new, |cell| cell.text(" ± ") + &cell.mark())
             });
             std::iter::once((*name).to_owned()).chain(cells).collect()
@@ -140,7 +138,7 @@ impl Compared {
         );
         for name in self.metrics() {
             let cells = self.methods.iter().map(|of| {
-                let Some(cell) = Cell::new(of, name) else { return String::new() };
+                let Some(cell) = Cell::new(&self.suite, of, name) else { return String::new() };
                 let value = format!("${}$", cell.text(" \\pm "));
                 let mark =
                     cell.mark().trim().replace('▲', "+").replace('▼', "-").replace('≠', "\\neq");

@@ -18,17 +18,19 @@ use grpo_data::statistics::mean;
 use grpo_eval::MeasureError;
 use grpo_eval::stats::{Bootstrap, Direction};
 
+use crate::output::four_decimals;
+
 pub(crate) use self::comparison::{Compared, Method};
 pub(crate) use self::dynamics::Dynamics;
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
 pub(crate) use self::pass_rule::PassRule;
 pub(crate) use self::records::references;
+pub(crate) use self::rows::row;
 pub use self::rows::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
-pub(crate) use self::rows::{completion_rows, row};
 pub(crate) use self::text::TEXT_SUITE;
 
 /// A set of metrics for one kind of text.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Suite {
     /// Name for `--suite`.
     pub name: &'static str,
@@ -53,7 +55,9 @@ pub struct Suite {
     pub has_prompts: bool,
     /// Metrics that are followed over the steps of a run.
     pub dynamics: &'static [&'static str],
-    /// Computes the metrics.
+    /// Removes from the contents of a file what was not generated, such as the names of molecules.
+    pub prepare: fn(&mut Generations),
+    /// Computes the metrics of contents that were prepared.
     pub measure: fn(&Generations, &SuiteOptions) -> anyhow::Result<Measured>,
 }
 
@@ -74,11 +78,24 @@ impl Suite {
         found.map(|(_, unit)| *unit)
     }
 
+    /// Formats a metric for a table: counts as whole numbers, everything else with four decimals.
+    pub(crate) fn shown(&self, metric: &str, value: f64) -> String {
+        let is_count = self.unit(metric).is_some_and(|unit| COUNTED.contains(&unit));
+        match is_count && value.fract() == 0.0 {
+            true => format!("{value}"),
+            false => four_decimals(value),
+        }
+    }
+
     /// Returns which keys of a record to read.
     pub(crate) fn kept(&self) -> Columns {
         Columns { kept: self.keys.to_vec(), ..Columns::default() }
     }
 }
+
+/// Units of metrics that count something.
+const COUNTED: [&str; 7] =
+    ["blanks", "fillings", "molecules", "prompts", "strings", "texts", "words"];
 
 /// Returns whether a metric has this name. A `*` at the end stands for any ending.
 fn fits(pattern: &str, metric: &str) -> bool {
@@ -158,6 +175,11 @@ impl SuiteOptions {
         words
     }
 
+    /// Returns the files that the options name, which no output may replace.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.references.iter().chain(&self.training)
+    }
+
     /// Refuses options that only the suite `text` uses.
     ///
     /// # Errors
@@ -199,6 +221,24 @@ impl Measured {
     pub fn add_mean(&mut self, name: &str, per_prompt: Vec<f64>) {
         self.add(name, mean(&per_prompt));
         self.per_prompt.insert(name.to_owned(), per_prompt);
+    }
+
+    /// Adds the number of texts without a score, if there are any. The other scores are those of the
+    /// texts that have one.
+    pub fn add_unscored(&mut self, unscored: usize) {
+        self.add("score/unscored", (unscored > 0).then_some(unscored as f64));
+    }
+
+    /// Adds a metric that is the mean over the prompts with a value. Comparisons by prompt need a value
+    /// for every prompt.
+    pub fn add_mean_of_some(&mut self, name: &str, per_prompt: &[Option<f64>]) {
+        match per_prompt.iter().copied().collect::<Option<Vec<f64>>>() {
+            Some(all) => self.add_mean(name, all),
+            None => {
+                let some: Vec<f64> = per_prompt.iter().flatten().copied().collect();
+                self.add(name, (!some.is_empty()).then(|| mean(&some)));
+            }
+        }
     }
 
     /// Adds a bootstrap interval for each metric with values per prompt that has none.

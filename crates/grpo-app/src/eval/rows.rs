@@ -64,15 +64,3 @@ pub(crate) fn row(prompt: &str, generation: Generation) -> CompletionRow {
     let input = RewardInput { text, fields, prompt: prompt.to_owned(), ..RewardInput::default() };
     CompletionRow { input, label: prompt.to_owned() }
 }
-
-/// Opens a file.
-///
-/// # Errors
-/// Returns an error if it cannot be read.
-pub(crate) fn completion_rows(
-    format: &RowFormat,
-    path: &Path,
-    column: Option<&str>,
-) -> anyhow::Result<CompletionRows> {
-    (format.open)(path, column)
-}

@@ -61,8 +61,8 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         ("avg_word_length", "characters"),
         ("characters/*", "characters"),
         ("bertscore/*", "-1 to 1"),
+        ("score/unscored", "texts"),
         ("score/*", "of the score or reward"),
-        ("rewards/unscored", "texts"),
         ("rewards/*", "of the reward"),
         ("perplexity", "1 or more"),
         ("output_entropy", "nats"),
@@ -78,6 +78,7 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         "output_entropy",
         "score/mean",
     ],
+    prepare: |_| (),
     measure,
 };
 
@@ -205,10 +206,13 @@ fn tokens(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds the scores of the file, if every completion has one.
+/// Adds the scores of the completions that have one, and how many have none.
 fn scores(measured: &mut Measured, all: &Generations) {
-    let scores: Option<Vec<f64>> = all.all().map(|generation| generation.score).collect();
-    let Some(scores) = scores else { return };
+    let scores: Vec<f64> = all.all().filter_map(|generation| generation.score).collect();
+    if scores.is_empty() {
+        return;
+    }
+    measured.add_unscored(all.all().count() - scores.len());
     if scores.len() > 1 {
         measured.add("score/std", sample_variance(&scores).sqrt());
     }
@@ -219,10 +223,10 @@ fn scores(measured: &mut Measured, all: &Generations) {
     }
     let of_prompt = |prompt: &PromptGenerations| {
         let scores: Vec<f64> = prompt.generations.iter().filter_map(|of| of.score).collect();
-        mean(&scores)
+        (!scores.is_empty()).then(|| mean(&scores))
     };
-    let each: Vec<f64> = all.prompts.iter().map(of_prompt).collect();
-    measured.add_mean("score/mean", each);
+    let each: Vec<Option<f64>> = all.prompts.iter().map(of_prompt).collect();
+    measured.add_mean_of_some("score/mean", &each);
 }
 
 /// Adds the overlap with references: means over the prompts that have one.

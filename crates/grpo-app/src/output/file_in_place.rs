@@ -11,8 +11,7 @@ use grpo_data::system_fault;
 
 use super::device::open_device;
 use super::incomplete;
-use super::paths::{is_device, refuse_existing, refuse_input, refuse_opened};
-use crate::recorded_folders::refuse_recorded;
+use super::paths::{check_output, check_path, is_device, refuse_opened};
 
 /// An output file that appears under its final name only when it is complete. Compressed if the
 /// name ends in `.gz`.
@@ -29,75 +28,55 @@ enum Sink {
 }
 
 impl FileInPlace {
-    /// Creates an output file. Returns an error if it would overwrite one of `inputs`, or an
-    /// existing file without `force`.
+    /// Creates the file of `-o`. See [`Self::create_for`].
+    ///
+    /// # Errors
+    /// Returns an error if the file would replace an input, or cannot be created.
     pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
-        Self::create_for("another file for -o", path, inputs, force)
+        Self::create_for("-o", path, inputs, force)
     }
 
-    /// Like [`Self::create_beside`], for a file given by a different option. `other` is the
-    /// suggestion in the error message, e.g. `--rejected another file`.
+    /// Creates an output file. Commands do this before they compute, so that a path that cannot be
+    /// used costs no time. `option` is the option that sets the path.
+    ///
+    /// # Errors
+    /// Returns an error if the file would replace one of `inputs`, a file that was read or, without
+    /// `force`, an existing file, or if it cannot be created.
     pub fn create_for(
-        other: &str,
+        option: &str,
         path: &Path,
         inputs: &[&Path],
         force: bool,
     ) -> anyhow::Result<Self> {
-        refuse_input(other, path, inputs)?;
-        refuse_existing(path, force)?;
+        check_output(option, path, inputs, force)?;
         Self::create(path)
     }
 
-    /// Writes a whole text. See [`Self::create_beside`].
+    /// Writes a whole text and completes the file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be created or written.
-    pub fn write_text(
-        path: &Path,
-        inputs: &[&Path],
-        force: bool,
-        text: &str,
-    ) -> anyhow::Result<()> {
-        Self::with_text(path, inputs, force, text)?.finish()
+    /// Returns an error if the file cannot be written.
+    pub fn write_text(self, text: &str) -> anyhow::Result<()> {
+        self.with_text(text)?.finish()
     }
 
-    /// Like [`Self::write_text`], but the file does not get its name yet.
+    /// Writes a whole text. The file does not get its name yet.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be created or written.
-    pub fn with_text(
-        path: &Path,
-        inputs: &[&Path],
-        force: bool,
-        text: &str,
-    ) -> anyhow::Result<Self> {
-        let mut file = Self::create_beside(path, inputs, force)?;
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(file)
+    /// Returns an error if the file cannot be written.
+    pub fn with_text(mut self, text: &str) -> anyhow::Result<Self> {
+        let written = self.write_all(text.as_bytes());
+        written.with_context(|| format!("cannot write {}", self.path.display()))?;
+        Ok(self)
     }
 
     /// Creates a file that replaces any existing one once it has been fully written.
+    ///
+    /// # Errors
+    /// Returns an error if the file is one that was read, or cannot be created.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
+        check_path(path)?;
         let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?;
-        anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
-        // The name of `a/` and `a/.` is `a`, but no file can be renamed to them.
-        anyhow::ensure!(
-            path.as_os_str().as_encoded_bytes().ends_with(name.as_encoded_bytes()),
-            "{} is the path of a folder; expected that of a file, such as {}",
-            path.display(),
-            path.with_file_name(name).display()
-        );
-        refuse_recorded(path)?;
-        refuse_opened(path)?;
-        if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
-            anyhow::ensure!(
-                folder.exists(),
-                "cannot write {}: the folder {} does not exist; create it first",
-                path.display(),
-                folder.display()
-            );
-        }
         let is_device = is_device(path);
         let (temporary, file) = match is_device {
             true => open_device(path).map(|file| (None, file)),

@@ -2,7 +2,49 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use grpo_data::regular_file;
+
+use crate::recorded_folders::refuse_recorded;
+
+/// Checks an output file before a command computes anything. Returns an error if it would replace one
+/// of `inputs`, a file that was read, a recorded file of a model or run or, without `force`, any
+/// existing file, and if it cannot be created there. `option` is the option that sets it.
+pub fn check_output(
+    option: &str,
+    path: &Path,
+    inputs: &[&Path],
+    force: bool,
+) -> anyhow::Result<()> {
+    refuse_input(&format!("another file for {option}"), path, inputs)?;
+    check_path(path)?;
+    refuse_existing(path, force)
+}
+
+/// Returns an error if no output file can have this path, or if it is a file that this process has read
+/// or that belongs to a model or run.
+pub(super) fn check_path(path: &Path) -> anyhow::Result<()> {
+    let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?;
+    anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
+    // The name of `a/` and `a/.` is `a`, but no file can be renamed to them.
+    anyhow::ensure!(
+        path.as_os_str().as_encoded_bytes().ends_with(name.as_encoded_bytes()),
+        "{} is the path of a folder; expected that of a file, such as {}",
+        path.display(),
+        path.with_file_name(name).display()
+    );
+    refuse_recorded(path)?;
+    refuse_opened(path)?;
+    if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
+        anyhow::ensure!(
+            folder.exists(),
+            "cannot write {}: the folder {} does not exist; create it first",
+            path.display(),
+            folder.display()
+        );
+    }
+    Ok(())
+}
 
 /// Returns an error if `path` is one of `inputs`. `other` suggests an alternative.
 pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
@@ -33,6 +75,11 @@ pub fn refuse_same(outputs: &[(&str, Option<&PathBuf>)]) -> anyhow::Result<()> {
     for (index, (option, path)) in set.iter().enumerate() {
         if let Some((other, same)) = set[..index].iter().find(|(_, same)| is_same_place(path, same))
         {
+            anyhow::ensure!(
+                other != option,
+                "{option} names {} twice; use different files",
+                same.display()
+            );
             anyhow::bail!("{other} and {option} are both {}; use different files", same.display());
         }
     }
@@ -40,7 +87,7 @@ pub fn refuse_same(outputs: &[(&str, Option<&PathBuf>)]) -> anyhow::Result<()> {
 }
 
 /// Returns an error if the file exists and `force` is false.
-pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
+pub(super) fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         force || is_device(path) || !path.is_file(),
         "{} already exists; choose another file, or replace it with --force",

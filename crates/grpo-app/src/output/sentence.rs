@@ -12,13 +12,28 @@ pub fn sentence(error: &anyhow::Error) -> String {
         if sentence.is_empty() {
             sentence = cause;
         } else if !sentence.contains(&cause) {
-            sentence.push_str(": ");
+            sentence.truncate(start_of_repetition(&sentence, &cause));
+            if !sentence.is_empty() && !sentence.ends_with(": ") {
+                sentence.push_str(": ");
+            }
             sentence.push_str(&cause);
         }
     }
     // Values from files and arguments may contain line breaks.
     let sentence = sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     cut(without_os_codes(&sentence))
+}
+
+/// Returns where the last words of a sentence begin with which its cause begins, too, e.g. `cannot write
+/// a.csv` in `eval: cannot write a.csv` and `cannot write a.csv: permission denied`.
+fn start_of_repetition(sentence: &str, cause: &str) -> usize {
+    let after_colons = sentence.match_indices(": ").map(|(at, colon)| at + colon.len());
+    let mut starts = std::iter::once(0).chain(after_colons);
+    let is_repeated = |start: &usize| {
+        let rest = cause.strip_prefix(&sentence[*start..]);
+        rest.is_some_and(|rest| rest.starts_with([':', ';', ',', ' ']))
+    };
+    starts.find(is_repeated).unwrap_or(sentence.len())
 }
 
 /// Number of characters of an error that are shown. Longer ones quote a file or an argument.
@@ -139,6 +154,20 @@ mod tests {
         let of = |error: anyhow::Error| assert_eq!(sentence(&error), format!("a: {expected}"));
         of(anyhow::Error::new(cause()).context(format!("a: {outer}")));
         of(anyhow::Error::new(cause()).context("a"));
+    }
+
+    #[test]
+    fn a_cause_that_begins_with_the_words_before_it_replaces_them() {
+        for (outer, cause, expected) in [
+            ("cannot write a", "cannot write a: it is full", "cannot write a: it is full"),
+            ("x: cannot write a", "cannot write a: it is full", "x: cannot write a: it is full"),
+            ("x: a.csv", "a.csv is empty", "x: a.csv is empty"),
+            ("x: a", "ab is empty", "x: a: ab is empty"),
+            ("a.csv", "it is empty", "a.csv: it is empty"),
+        ] {
+            let error = anyhow::anyhow!("{cause}").context(outer.to_owned());
+            assert_eq!(sentence(&error), expected);
+        }
     }
 
     #[test]

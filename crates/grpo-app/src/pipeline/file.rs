@@ -51,6 +51,14 @@ pub(super) struct Pipeline {
     pub(super) summary: Vec<SummaryCommand>,
 }
 
+impl Pipeline {
+    /// Returns the width of the column of names in lists of stages.
+    pub(super) fn name_width(&self) -> usize {
+        let names = self.stages.iter().map(|stage| stage.name.chars().count());
+        names.max().unwrap_or_default().max(12)
+    }
+}
+
 /// A command that runs each time all stages are finished.
 pub(super) struct SummaryCommand {
     pub(super) words: Vec<String>,

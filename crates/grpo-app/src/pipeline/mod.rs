@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
+use grpo_data::counted;
 
 use crate::device;
 use crate::interrupt::Interrupted;
@@ -93,6 +94,7 @@ impl PipelineArguments {
 /// Runs a pipeline. `commands` are the available commands.
 pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
     let pipeline = Pipeline::read(&arguments.pipeline, commands, &arguments.set)?;
+    let width = pipeline.name_width();
     let request = Request { force: arguments.force, plain: arguments.plain };
     let plans = plan::plans(&pipeline, &request)?;
     let summaries = summary_words(&pipeline, arguments.command.is_some())?;
@@ -119,16 +121,14 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             }
             _ => "",
         };
-        say_aside(format_args!("{:<12} warning: {difference}{consequence}", stage.name));
+        say_aside(format_args!("{:<width$} warning: {difference}{consequence}", stage.name));
     }
     let program = Program::new(arguments.threads, arguments.quiet)?;
     for stage in &pipeline.stages {
         check_configuration(&program, stage)?;
     }
     if arguments.check {
-        for (stage, plan) in pipeline.stages.iter().zip(&plans) {
-            say(format_args!("{:<12} {plan}", stage.name));
-        }
+        say_plans(arguments, &pipeline, &plans, &summaries);
         return Ok(());
     }
     let resume = arguments.resume();
@@ -166,6 +166,29 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     }
     say(format_args!("{}", table(header, rows, 0..0)));
     Ok(())
+}
+
+/// Prints what would run, for `--check`.
+fn say_plans(
+    arguments: &PipelineArguments,
+    pipeline: &Pipeline,
+    plans: &[Plan],
+    summaries: &[Vec<String>],
+) {
+    let width = pipeline.name_width();
+    for (stage, plan) in pipeline.stages.iter().zip(plans) {
+        say(format_args!("{:<width$} {plan}", stage.name));
+    }
+    for words in summaries {
+        say(format_args!("{:<width$} grpo {}", "summary", command_line(words)));
+    }
+    let file = arguments.pipeline.display().to_string();
+    say(format_args!(
+        "{}: pipeline of {} is valid (models and data were not read)",
+        // The file of another command is a temporary one.
+        arguments.command.map_or(file, str::to_owned),
+        counted(pipeline.stages.len(), "stage")
+    ));
 }
 
 /// Returns the arguments of the summary commands. They run each time, so they replace their own results,
@@ -221,12 +244,16 @@ fn run_stages(
     force: &str,
 ) -> anyhow::Result<Finished> {
     let mut finished = Finished::default();
+    let width = pipeline.name_width();
     for (stage, plan) in pipeline.stages.iter().zip(plans) {
         let start = Instant::now();
         let outcome = match plan {
             Plan::Reuse => {
                 let place = stage.place().display();
-                say_aside(format_args!("{:<12} {place} is finished and reused{force}", stage.name));
+                say_aside(format_args!(
+                    "{:<width$} {place} is finished and reused{force}",
+                    stage.name
+                ));
                 Outcome::Reused
             }
             Plan::Resume(_) | Plan::Run { .. }
@@ -238,7 +265,7 @@ fn run_stages(
             }
             Plan::Resume(words) | Plan::Run { words, .. } => {
                 if let Plan::Run { instead: Some(reason), .. } = plan {
-                    say_aside(format_args!("{:<12} runs again: {reason}", stage.name));
+                    say_aside(format_args!("{:<width$} runs again: {reason}", stage.name));
                 }
                 let failed = || format!("stage `{}` failed; {resume}", stage.name);
                 let ended = stage

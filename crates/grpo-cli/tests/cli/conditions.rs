@@ -205,7 +205,7 @@ fn conditions_that_do_not_fit_are_refused() {
         ),
         (
             ["--scaffold", "c1ccccc1"],
-            str!["scaffold c1ccccc1 is not in the model's vocabulary: [..]"],
+            str!["scaffold: `[..]` (character [..] of `c1ccccc1`) is not in the vocabulary; [..]"],
         ),
     ] {
         place.refuse(&[&sample[..], &arguments].concat(), expected);

@@ -159,7 +159,7 @@ fn molecules_too() {
     place.write("unknown.jsonl", "{\"prompt\": \"CC\", \"completion\": \"Br\"}\n");
     place.refuse(
         &["logprob", "--model", "model", "--input", "unknown.jsonl"],
-        str!["unknown.jsonl:1: `Br` is not in the model's vocabulary: `Br` (character 1 of `Br`) is not in the vocabulary; remove the molecule, or use a vocabulary that contains the token"],
+        str!["unknown.jsonl:1: `Br` (character 1 of `Br`) is not in the vocabulary; remove the molecule, or use a vocabulary that contains the token"],
     );
 }
 

@@ -127,6 +127,67 @@ fn no_input_is_replaced() {
     }
 }
 
+/// Neither the inputs nor the model of these commands can be read, so the output is checked before them,
+/// however the path of an input is spelled.
+#[test]
+fn outputs_are_checked_before_anything_is_computed() {
+    let place = Place::new();
+    place.write("train.toml", REWARD);
+    place.write("bad.json", "neither JSON nor a molecule\n");
+    fs::create_dir(place.path("sub")).unwrap();
+    std::os::unix::fs::symlink("bad.json", place.path("soft.json")).unwrap();
+    std::os::unix::fs::symlink("..", place.path("sub/up")).unwrap();
+    fs::hard_link(place.path("bad.json"), place.path("hard.json")).unwrap();
+    let commands = [
+        "eval bad.json -o",
+        "eval none.json --references bad.json -o",
+        "eval none.json --training bad.json -o",
+        "compare bad.json none.json -o",
+        "compare none.json a=none.json,bad.json -o new.md -o",
+        "score train.toml bad.json -o",
+        "score train.toml bad.json -o new.csv --plot",
+        "logprob --model none --input bad.json -o",
+        "sample --model none --prompts bad.json -o",
+        "judge bad.json --endpoint http://127.0.0.1:1 --model none -o",
+        "import-trl bad.json -o",
+        "describe bad.json -o",
+        "bench-pmo --score bad.json -o",
+        "clean-data --input bad.json -o",
+        "clean-data --input bad.json -o new.jsonl --rejected",
+    ];
+    let before = place.files();
+    for command in commands {
+        let spellings = [
+            "bad.json",
+            "./bad.json",
+            "sub/../bad.json",
+            "sub/up/bad.json",
+            "soft.json",
+            "hard.json",
+        ];
+        let said = "is the input; use another file for -";
+        let is_input = spellings.map(|spelling| (spelling, said));
+        let missing = ("nowhere/new.json", "the folder nowhere does not exist; create it first");
+        for (output, said) in is_input.into_iter().chain([missing]) {
+            let words: Vec<&str> = command.split(' ').chain([output, "--force"]).collect();
+            let ended = place.run(&words);
+            let is_refused = ended.code == Some(1) && ended.stderr.contains(said);
+            assert!(is_refused, "{command} {output}: {:?} {}", ended.code, ended.stderr);
+            assert_eq!(ended.stderr.lines().count(), 1, "{command} {output}: {}", ended.stderr);
+            assert_eq!(place.files(), before, "{command} {output} left something behind");
+        }
+    }
+    for (command, said) in [
+        ("compare a.json b.json -o c.md -o ./c.md", "-o names c.md twice; use different files"),
+        ("train-tokenizer --input none --vocabulary 300 -o bad.json", "is a file, not a folder"),
+        ("init none/config.json -o sub", "`sub` already exists; use another path"),
+        ("split-data --input none --output-dir bad.json", "is a file, not a folder"),
+    ] {
+        let ended = place.run(&command.split(' ').collect::<Vec<_>>());
+        assert!(ended.stderr.contains(said), "{command}: {}", ended.stderr);
+    }
+}
+
 /// A table that cannot be read leaves no picture behind.
 #[test]
 fn files_of_one_command_are_written_all_or_none() {

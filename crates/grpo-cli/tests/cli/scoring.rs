@@ -105,7 +105,7 @@ fn scores_of_a_python_function() {
     place.write("reward.toml", "[reward]\ntype = \"python\"\nfile = \"own.py\"\n");
     place.write("a.smi", "CCO\nC(\nN\n\n");
     let ended = place.succeed(&["score", "reward.toml", "a.smi"]);
-    let summary = "scored              3\nempty               1\nno score            1; first reason: the reward abstained\nmean score     0.1667\n";
+    let summary = "scored              3\nempty               1\nno score            1; first reason: the reward abstained\nmean score     0.1667 of those with a score\n";
     assert!(ended.stderr.ends_with(summary), "{}", ended.stderr);
     let rows: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(rows[0], "smiles,score,valid,reason,name");

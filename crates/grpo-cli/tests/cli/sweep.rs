@@ -25,10 +25,15 @@ fn values_and_seeds_are_trained_and_compared() {
     let before = place.files();
     let checked = place.succeed(&[&SWEEP[..7], &["--check"], &SWEEP[7..]].concat());
     assert_eq!(place.files(), before);
-    let lines: Vec<&str> = checked.stdout.lines().collect();
-    assert_eq!(lines.len(), 8, "{}", checked.stdout);
+    let lines = checked.stdout.lines();
+    let (after, stages): (Vec<&str>, Vec<&str>) =
+        lines.partition(|line| line.starts_with("summary ") || line.starts_with("grpo sweep: "));
+    assert_eq!(stages.len(), 8, "{}", checked.stdout);
+    assert!(after[0].ends_with(" --output=sweep/comparison.json"), "{after:?}");
+    let valid = "grpo sweep: pipeline of 8 stages is valid (models and data were not read)";
+    assert_eq!(after.last(), Some(&valid));
     assert_eq!(
-        lines[1],
+        stages[1].split_whitespace().collect::<Vec<_>>().join(" "),
         "kl_coef-0.05/seed-2 grpo train train.toml --set=loss.kl_coef=0.05 --set=train.steps=2 --set=seed=2 '--set=run=\"sweep/kl_coef-0.05/seed-2\"'"
     );
     let ended = place.succeed(&SWEEP);

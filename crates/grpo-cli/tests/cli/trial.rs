@@ -195,7 +195,7 @@ fn a_policy_that_runs_away_is_stopped() {
     let kl = line(&ended, "KL stays small");
     assert!(kl.starts_with("failed") && kl.ends_with("in step 2 (required: below 0.1)"), "{kl}");
     let end = line(&ended, "No guard stopped it");
-    let stopped = "failed      No guard stopped it: stopped after step 2: step 2: kl was ";
+    let stopped = "failed      No guard stopped it: stopped after step 2: kl was ";
     assert!(end.starts_with(stopped), "{end}");
     assert_eq!(
         line(&ended, "Resume is exact"),

@@ -30,6 +30,8 @@ pub(super) fn run(
     output: Option<&Path>,
     force: bool,
 ) -> anyhow::Result<()> {
+    let create = |output: &Path| FileInPlace::create_beside(output, &[path], force);
+    let output = output.map(create).transpose()?;
     let options = ReadOptions {
         smiles_column: smiles_column.map(str::to_owned),
         column_setting: Some("--smiles-column"),
@@ -40,9 +42,9 @@ pub(super) fn run(
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", path.display());
     let _phase = Phase::begin(format!("scoring {}", path.display()));
     match output {
-        Some(output) => {
-            let mut file = FileInPlace::create_beside(output, &[path], force)?;
-            score_all(reader, oracles, &mut file, &output.display())?;
+        Some(mut file) => {
+            let place = file.path().display().to_string();
+            score_all(reader, oracles, &mut file, &place)?;
             file.finish()
         }
         None => score_all(reader, oracles, data_output(), &"standard output"),

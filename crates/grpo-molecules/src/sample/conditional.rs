@@ -157,20 +157,16 @@ impl Sampled {
 pub(super) fn summarise(all: &[Sampled]) {
     for sampled in all {
         let Accuracy { errors, similarities } = &sampled.accuracy;
-        let errors = errors.iter().map(|(name, errors)| format!("; |Δ{name}| {:.3}", mean(errors)));
+        let errors = errors.iter().map(|(name, errors)| format!("; |Δ{name}| {:.4}", mean(errors)));
         let scaffold = (!similarities.is_empty())
-            .then(|| format!("; scaffold similarity {:.3}", sampled.accuracy.similarity()));
+            .then(|| format!("; scaffold similarity {:.4}", sampled.accuracy.similarity()));
         say_aside(format_args!(
-            "{}: {} drawn, validity {:.3}, unique {}{}",
+            "{}: {} drawn, validity {:.4}, unique {}{}",
             sampled.asked.text(),
             sampled.texts.len(),
             sampled.validity,
             // There is none without a valid molecule.
-            if sampled.unique.is_nan() {
-                "–".to_owned()
-            } else {
-                format!("{:.3}", sampled.unique)
-            },
+            four_decimals(sampled.unique),
             errors.chain(scaffold).collect::<String>()
         ));
     }

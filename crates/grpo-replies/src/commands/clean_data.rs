@@ -16,7 +16,7 @@ use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use grpo_app::output::{FileInPlace, is_device, refuse_existing, refuse_same, say, say_aside};
+use grpo_app::output::{FileInPlace, check_output, is_device, refuse_same, say, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::{config, device};
 
@@ -81,12 +81,13 @@ pub(crate) fn command() -> TaskCommand {
 }
 
 pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
-    for path in [Some(&arguments.output), arguments.rejected.as_ref()].into_iter().flatten() {
-        refuse_existing(path, arguments.force)?;
+    let other = arguments.rejected.as_ref();
+    refuse_same(&[("--output", Some(&arguments.output)), ("--rejected", other)])?;
+    let inputs: Vec<&Path> =
+        std::iter::once(&arguments.input).chain(&arguments.config).map(PathBuf::as_path).collect();
+    for (option, path) in [("-o", Some(&arguments.output)), ("--rejected", other)] {
+        path.map_or(Ok(()), |path| check_output(option, path, &inputs, arguments.force))?;
     }
-    let outputs =
-        [("--output", Some(&arguments.output)), ("--rejected", arguments.rejected.as_ref())];
-    refuse_same(&outputs)?;
     let file = match &arguments.config {
         Some(path) => config::load::<CleaningFile>(path, &arguments.set)?.value,
         None => config::of_sets::<CleaningFile>(&arguments.set)?.value,
@@ -100,20 +101,19 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     plan.check()?;
     file.embedder.check()?;
     let mut read = read_pairs(&arguments.input)?;
+    // The input may be a folder, whose files are known now.
+    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
+    let create =
+        |option, path: &PathBuf| FileInPlace::create_for(option, path, &inputs, arguments.force);
+    let kept = create("-o", &arguments.output)?;
+    let gone = other.map(|path| create("--rejected", path)).transpose()?;
     let embedder = file.embedder.build(&device::device()?)?;
     let pairs = std::mem::take(&mut read.pairs);
     let lines = pairs.len();
     // Report progress before a step that can take a while.
     tell_read(arguments, &read, lines);
     let cleaned = plan.run(pairs, &*embedder)?;
-    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
-    let gone = match &arguments.rejected {
-        Some(path) => {
-            let rejected = rejected(&read, &cleaned).into_iter();
-            Some(written("another file for --rejected", path, &inputs, rejected)?)
-        }
-        None => None,
-    };
+    let gone = gone.map(|file| written(file, rejected(&read, &cleaned).into_iter())).transpose()?;
     if cleaned.pairs.is_empty() {
         // The list of rejected lines is most useful if no pairs are left.
         gone.into_iter().try_for_each(FileInPlace::finish)?;
@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         );
     }
 
-    let kept = cleaned.pairs.iter().map(|pair| {
+    let pairs = cleaned.pairs.iter().map(|pair| {
         let mut object = pair.object();
         // Without the validation step, no pair is marked as valid.
         if plan.validation.is_some() {
@@ -132,7 +132,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         }
         Value::Object(object)
     });
-    let kept = written("another file for -o", &arguments.output, &inputs, kept)?;
+    let kept = written(kept, pairs)?;
     FileInPlace::finish_all([Some(kept), gone].into_iter().flatten())?;
     tell(arguments, &cleaned);
     Ok(())
@@ -147,14 +147,12 @@ fn commonest(cleaned: &CleanedPairs) -> String {
 }
 
 fn written(
-    other: &str,
-    path: &Path,
-    inputs: &[&Path],
+    mut file: FileInPlace,
     objects: impl Iterator<Item = Value>,
 ) -> anyhow::Result<FileInPlace> {
-    let mut file = FileInPlace::create_for(other, path, inputs, true)?;
     for object in objects {
-        writeln!(file, "{object}").with_context(|| format!("cannot write {}", path.display()))?;
+        let written = writeln!(file, "{object}");
+        written.with_context(|| format!("cannot write {}", file.path().display()))?;
     }
     Ok(file)
 }

@@ -119,9 +119,18 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         "{} is the input; use another folder for --output-dir",
         folder.display()
     );
+    anyhow::ensure!(
+        !folder.exists() || folder.is_dir(),
+        "{} is a file, not a folder; use a folder for --output-dir",
+        folder.display()
+    );
     grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     refuse_earlier(arguments)?;
     let read = read_pairs(&arguments.input)?;
+    for name in FILES {
+        let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
+        refuse_input("another folder for --output-dir", &folder.join(name), &inputs)?;
+    }
     report(&read);
     let SplitDataArguments { split_ratio, test_fraction, seed, .. } = *arguments;
     let split = split_phases(&read.pairs, split_ratio, test_fraction, seed)?;
@@ -157,15 +166,6 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let drawing = distributions("Engagement score (reply likes / tweet likes)", &samples);
     // The statistics are written last, so their presence indicates that the output is complete.
     let contents = [texts, vec![(DRAWING, drawing), (STATISTICS, json)]].concat();
-    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
-    for (name, _) in &contents {
-        refuse_input("another folder for --output-dir", &folder.join(name), &inputs)?;
-    }
-    anyhow::ensure!(
-        !folder.exists() || folder.is_dir(),
-        "{} is a file, not a folder; use a folder for --output-dir",
-        folder.display()
-    );
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     // Two concurrent splits could leave a mixture of their files, with some pairs in both phases.

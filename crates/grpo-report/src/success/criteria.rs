@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use grpo_data::ConfigFault;
+use grpo_data::statistics::CLEAR;
 use serde::{Deserialize, Serialize};
 
 /// Success criteria of a run, i.e. the `[success]` section of its configuration.
@@ -79,9 +80,6 @@ impl RequiredChange {
         }
     }
 }
-
-/// Smaller changes may be due to chance, in standard errors.
-pub(crate) const CLEAR: f64 = 3.0;
 
 impl Default for SuccessCriteria {
     fn default() -> Self {

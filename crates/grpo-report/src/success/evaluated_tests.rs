@@ -68,7 +68,7 @@ fn evaluations_are_judged_rather_than_training_rewards() {
     assert_eq!(judged(&rose, &default), (Outcome::Passed, sentence.to_owned()));
     let unsure = judged(&evaluated(10, 300, (0.32, 0.40, 0.03), &[]), &default);
     assert_eq!(unsure.0, Outcome::Failed);
-    assert!(unsure.1.contains("+2.7 standard errors, which is no clear change: less than 3 "));
+    assert!(unsure.1.contains("+2.7 standard errors, which is not a clear change: less than 3 "));
     let fell = evaluated(10, 300, (0.32, 0.1, 0.03), &[]);
     assert_eq!(judged(&fell, &default).0, Outcome::Failed);
     // A run that need not gain.
@@ -147,4 +147,28 @@ fn validity_is_judged_by_evaluations() {
         judged.sentence,
         "from 0.950 before to 0.700 after training (evaluations of 300 completions) (required: at least 0.8 at the end and a drop of at most 0.05)"
     );
+}
+
+/// The heading says of the reward what the sentence below it and the table of the run say.
+#[test]
+fn the_headline_agrees_with_the_sentences() {
+    let headline = |last: f64, least: f64| {
+        let criteria = SuccessCriteria { reward_rise: least, ..SuccessCriteria::default() };
+        let comparison = evaluated(10, 300, (0.5, last, 0.03), &[]);
+        let verdict = judge(&lines("reward", &[0.5; 10]), &[], Some(&comparison), &criteria);
+        let is_unclear = verdict.criteria[0].sentence.contains("not a clear change");
+        (verdict.headline(), is_unclear)
+    };
+    for (last, least, expected) in [
+        (0.58, 3.0, ("No clear change of the reward", true)),
+        (0.42, 3.0, ("No clear change of the reward", true)),
+        (0.5, 3.0, ("No clear change of the reward", true)),
+        (0.2, 3.0, ("Reward fell", false)),
+        (0.6, 5.0, ("Reward rose less than required", false)),
+        (0.2, -4.0, ("Reward fell more than allowed", false)),
+    ] {
+        assert_eq!(headline(last, least), expected, "{last} {least}");
+    }
+    let losses = lines("eval_loss", &[1.0, 1.5]);
+    assert_eq!(judge_supervised(&losses, &[]).headline(), "Validation loss did not fall");
 }

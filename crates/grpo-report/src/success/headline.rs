@@ -1,6 +1,7 @@
 //! The verdict in a few words, which the page and the terminal share.
 
-use super::{AUDIT, DIVERSITY, END, LOSS, Outcome, REWARD, REWARD_KEPT, Verdict};
+use super::judged::Trend;
+use super::{AUDIT, DIVERSITY, END, Judged, LOSS, Outcome, REWARD, REWARD_KEPT, Verdict};
 
 impl Verdict {
     /// Returns the verdict in a few words, e.g. `Reward improved, with trade-offs`.
@@ -17,7 +18,6 @@ impl Verdict {
             names.iter().any(|name| outcome_of(name) == Some(outcome))
         };
         let has_gained = is_any(&[REWARD, LOSS], Outcome::Passed);
-        let has_lost = is_any(&[REWARD, REWARD_KEPT, LOSS], Outcome::Failed);
         match self.outcome() {
             Outcome::Passed if outcome_of(DIVERSITY) == Some(Outcome::NotJudged) => {
                 ("passed", "Reward improved; diversity was not measured")
@@ -28,12 +28,26 @@ impl Verdict {
                 ("failed", "The files of the run contradict each other")
             }
             Outcome::Failed if has_gained => ("mixed", "Reward improved, with trade-offs"),
-            Outcome::Failed if has_lost => ("failed", "Did not learn"),
-            Outcome::Failed => ("failed", "Criteria not met"),
+            Outcome::Failed => ("failed", self.reason_of_failure().unwrap_or("Criteria not met")),
             Outcome::NotJudged if has_gained => {
                 ("not_judged", "Reward improved so far; not finished")
             }
             Outcome::NotJudged => ("not_judged", "Not judged"),
         }
+    }
+
+    /// Returns why the main criterion failed, in the words that the tables of a run use.
+    fn reason_of_failure(&self) -> Option<&'static str> {
+        let failed = |judged: &&Judged| judged.outcome == Outcome::Failed;
+        self.criteria.iter().filter(failed).find_map(|judged| match &*judged.name {
+            LOSS => Some("Validation loss did not fall"),
+            REWARD_KEPT => Some("Reward fell more than allowed"),
+            REWARD => match judged.trend {
+                Some(Trend::Fell) => Some("Reward fell"),
+                Some(Trend::Rose) => Some("Reward rose less than required"),
+                Some(Trend::Unclear) | None => Some("No clear change of the reward"),
+            },
+            _ => None,
+        })
     }
 }

@@ -25,6 +25,18 @@ pub struct Judged {
     pub outcome: Outcome,
     /// The numbers on which the result is based, in one sentence.
     pub sentence: String,
+    /// How the quantity changed, if the criterion is about a change.
+    #[serde(skip)]
+    pub(crate) trend: Option<Trend>,
+}
+
+/// The direction of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trend {
+    Rose,
+    /// The change may be due to chance.
+    Unclear,
+    Fell,
 }
 
 impl Judged {
@@ -34,7 +46,11 @@ impl Judged {
         outcome: Outcome,
         sentence: impl Into<String>,
     ) -> Self {
-        Self { name: name.into(), outcome, sentence: sentence.into() }
+        Self { name: name.into(), outcome, sentence: sentence.into(), trend: None }
+    }
+
+    pub(super) fn with_trend(self, trend: Trend) -> Self {
+        Self { trend: Some(trend), ..self }
     }
 
     pub(super) fn open(name: impl Into<Cow<'static, str>>, why: impl Into<String>) -> Self {

@@ -1,11 +1,11 @@
 //! How far a quantity moved during a run: between the evaluations before and after training or, if
 //! the run has none, between the first and the last steps.
 
-use grpo_data::statistics::{mean, sample_variance};
+use grpo_data::statistics::{CLEAR, is_clear, mean, sample_variance};
 use grpo_run::{Comparison, Measure};
 use serde_json::{Map, Value};
 
-use super::criteria::CLEAR;
+use super::judged::Trend;
 use crate::numbers::{fixed, signed};
 
 /// Returns the number of steps compared at each end: a tenth of all steps, but at least 5.
@@ -151,7 +151,16 @@ impl Shift {
 
     /// Returns whether chance is an unlikely explanation of the change.
     pub(crate) fn is_clear(&self) -> bool {
-        self.errors().abs() >= CLEAR
+        is_clear(self.change(), self.error)
+    }
+
+    /// Returns the direction of the change, if it is clear.
+    pub(super) fn trend(&self) -> Trend {
+        match (self.is_clear(), self.change() > 0.0) {
+            (false, _) => Trend::Unclear,
+            (true, true) => Trend::Rose,
+            (true, false) => Trend::Fell,
+        }
     }
 
     /// Formats both values and says where they come from.
@@ -174,7 +183,7 @@ impl Shift {
         let errors = format!("{} standard errors", signed(self.errors(), 1));
         match self.is_clear() {
             true => errors,
-            false => format!("{errors}, which is no clear change: less than {CLEAR}"),
+            false => format!("{errors}, which is not a clear change: less than {CLEAR}"),
         }
     }
 

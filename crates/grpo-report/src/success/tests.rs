@@ -31,7 +31,7 @@ pub(super) fn check(
 /// Returns the sentence of a change that is less than three standard errors.
 fn unclear(change: &str) -> String {
     format!(
-        "{change} standard errors, which is no clear change: less than 3 (required: at least 3)"
+        "{change} standard errors, which is not a clear change: less than 3 (required: at least 3)"
     )
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use grpo_data::statistics::mean;
 use grpo_rewards::{Outcome, PartName, RewardInput};
 
-use crate::commands::score::BLOCK;
+use crate::commands::score::{BLOCK, Source, remedy};
 use crate::eval::{Generation, Generations, Measured, row};
 use crate::output::say_aside;
 use crate::task::Tasks;
@@ -16,6 +16,8 @@ pub(crate) struct Rewarded {
     parts: Vec<PartName>,
     /// Outcomes of each prompt's texts.
     outcomes: Vec<Vec<Outcome>>,
+    /// Number of texts without a reward.
+    unscored: usize,
 }
 
 impl Rewarded {
@@ -47,46 +49,39 @@ impl Rewarded {
             }
             outcomes.push(of_prompt);
         }
-        let failed = |outcome: &Outcome| match outcome {
-            Outcome::Failed { reason } => Some(reason.clone()),
-            _ => None,
-        };
-        let all_outcomes = || outcomes.iter().flatten();
-        let unscored = all_outcomes().filter(|outcome| outcome.total().is_none()).count();
-        let first = || {
-            let reason = all_outcomes().find_map(failed);
-            reason.unwrap_or_else(|| "the reward abstained".to_owned())
-        };
-        anyhow::ensure!(
-            unscored < all_outcomes().count(),
-            "--reward: no text has a reward; first reason: {}",
-            first()
-        );
-        if unscored > 0 {
-            say_aside(format_args!("no reward    {unscored:>8} texts; first reason: {}", first()));
+        let unscored: Vec<(&RewardInput, &Outcome)> = inputs
+            .iter()
+            .zip(outcomes.iter().flatten())
+            .filter(|(_, outcome)| outcome.total().is_none())
+            .collect();
+        let count = unscored.len();
+        if let Some(&(input, _)) = unscored.first() {
+            let failed = unscored.iter().find_map(|(input, outcome)| match outcome {
+                Outcome::Failed { reason } => Some((*input, reason.as_str())),
+                _ => None,
+            });
+            let (input, reason) = failed.unwrap_or((input, "the reward abstained"));
+            let reason = format!("{reason}{}", remedy(&*reward, input, Source::Eval(file)));
+            anyhow::ensure!(
+                count < inputs.len(),
+                "--reward: no text has a reward; first reason: {reason}"
+            );
+            say_aside(format_args!("no reward    {count:>8} texts; first reason: {reason}"));
         }
-        Ok(Self { parts: reward.parts(), outcomes })
+        Ok(Self { parts: reward.parts(), outcomes, unscored: count })
     }
 
-    /// Adds the mean of each component, and the number of texts without a reward.
+    /// Adds the mean of each component over the texts that have it, and the number of texts without a
+    /// reward.
     pub(crate) fn add_to(&self, measured: &mut Measured) {
-        let unscored = self.outcomes.iter().flatten().filter(|of| of.total().is_none()).count();
-        if unscored > 0 {
-            measured.add("rewards/unscored", unscored as f64);
-        }
+        measured.add_unscored(self.unscored);
         for part in &self.parts {
             let of_prompt = |outcomes: &Vec<Outcome>| {
                 let values: Vec<f64> = outcomes.iter().filter_map(|of| of.part(part)).collect();
                 (!values.is_empty()).then(|| mean(&values))
             };
-            let each: Vec<f64> = self.outcomes.iter().filter_map(of_prompt).collect();
-            match each.len() {
-                0 => {}
-                count if count == self.outcomes.len() => {
-                    measured.add_mean(&format!("rewards/{part}/mean"), each);
-                }
-                _ => measured.add(&format!("rewards/{part}/mean"), mean(&each)),
-            }
+            let each: Vec<Option<f64>> = self.outcomes.iter().map(of_prompt).collect();
+            measured.add_mean_of_some(&format!("rewards/{part}/mean"), &each);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use crate::Characters;
 use grpo_app::output::four_decimals;
 use grpo_data::TextCodec;
+use grpo_data::statistics::is_clear;
 use grpo_eval::Change;
 
 use super::output::{Completion, recovered};
@@ -14,8 +15,6 @@ use super::texts::Text;
 
 /// Number of texts shown in full. The table covers all texts.
 const SHOWN: usize = 5;
-/// Changes below this number of standard errors may be due to chance.
-const SURE: f64 = 3.0;
 
 /// Computes the value of a table row for a completion, if available.
 type Measure = fn(&Text, &Completion) -> Option<f64>;
@@ -86,10 +85,10 @@ fn table(all: &[Compared<'_>]) -> String {
         let (before, after) = (mean(|pair| pair.0), mean(|pair| pair.1));
         let Change { mean, error } = Change::of_pairs(pairs.iter().copied());
         let change = format!("{mean:+.4} ± {}", four_decimals(error));
-        let word = match mean / error {
-            errors if errors >= SURE => "rose",
-            errors if errors <= -SURE => "fell",
-            _ => "no clear change",
+        let word = match is_clear(mean, error) {
+            false => "no clear change",
+            true if mean > 0.0 => "rose",
+            true => "fell",
         };
         let _infallible =
             writeln!(table, "{name:30} {before:>8.4} {after:>8.4} {change:>19}  {word}");

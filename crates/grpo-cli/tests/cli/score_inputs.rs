@@ -1,0 +1,136 @@
+//! What `grpo score` and `grpo eval --reward` say about completions that they cannot score.
+
+use serde_json::Value;
+
+use crate::support::Place;
+
+const ANSWER: &str = "[reward]\ntype = \"answer\"\n";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("reward.toml", ANSWER);
+    place
+}
+
+#[test]
+fn missing_completions_are_asked_for() {
+    place().refuse(
+        &["score", "reward.toml"],
+        "missing completions; add a FILE (JSON lines, Parquet, CSV, .smi, .txt or a run folder), or --completion TEXT",
+    );
+}
+
+/// The message says how to give a field to what is scored.
+#[test]
+fn a_missing_field_names_its_remedy() {
+    let place = place();
+    place.write("a.txt", "4\nfour\n");
+    place.write("a.jsonl", "{\"completion\": \"4\"}\n");
+    let missing = "the prompt's record is missing field 'answer'";
+    let of_lines = "use JSON lines with this key, because lines of text have no keys";
+    for (command, said) in [
+        ("score reward.toml --completion 4", "; set it with --field KEY=VALUE"),
+        (
+            "score reward.toml a.jsonl",
+            "; set it for all completions with --field KEY=VALUE, or add the key to the records of a.jsonl",
+        ),
+        (
+            "score reward.toml a.txt",
+            &format!("; set it for all completions with --field KEY=VALUE, or {of_lines}"),
+        ),
+        ("eval a.jsonl --reward reward.toml", "; add the key to the records of a.jsonl"),
+        ("eval a.txt --reward reward.toml", &format!("; {of_lines}")),
+    ] {
+        let ended = place.run(&command.split(' ').collect::<Vec<_>>());
+        assert_eq!(ended.code, Some(1), "{command}");
+        let expected = format!("first reason: {missing}{said}\n");
+        assert!(ended.stderr.ends_with(&expected), "{command}: {}", ended.stderr);
+    }
+    // What the message says works, also for a file whose records have another answer.
+    place.write("b.jsonl", "{\"completion\": \"4\", \"answer\": 5}\n");
+    for input in [&["a.txt"][..], &["a.jsonl"], &["b.jsonl"], &["--completion", "4"]] {
+        let command = [&["score", "reward.toml", "--field", "answer=4"][..], input].concat();
+        let ended = place.succeed(&command);
+        let first = if input.len() > 1 { " score     1.0000 " } else { "\n4,1.000000," };
+        assert!(ended.stdout.contains(first), "{input:?}: {}", ended.stdout);
+    }
+}
+
+/// The mean is that of the completions with a score, and the number of the others is a metric.
+#[test]
+fn completions_without_a_score_are_counted() {
+    let place = place();
+    let line = |completion: &str, rest: &str| {
+        format!("{{\"prompt\": \"p{completion}\", \"completion\": \"{completion}\"{rest}}}\n")
+    };
+    let lines = [line("4", ", \"answer\": 4"), line("5", ", \"answer\": 4"), line("6", "")];
+    place.write("a.jsonl", lines.concat());
+    let ended = place.succeed(&["score", "reward.toml", "a.jsonl"]);
+    assert!(ended.stderr.ends_with("mean score     0.5000 of those with a score\n"));
+    let scored = [line("4", ", \"score\": 1"), line("5", ", \"score\": 0"), line("6", "")];
+    place.write("scored.jsonl", scored.concat());
+    let of_reward = ["eval", "a.jsonl", "--reward", "reward.toml"];
+    let of_file = ["eval", "scored.jsonl"];
+    for command in [
+        &of_reward[..],
+        &of_file,
+        &[&of_reward[..], &["--suite", "molecules"]].concat(),
+        &[&of_file[..], &["--suite", "molecules"]].concat(),
+    ] {
+        let text = place.succeed(&[command, &["--json"]].concat()).stdout;
+        let metrics = &serde_json::from_str::<Value>(&text).unwrap()["metrics"];
+        assert_eq!(metrics["score/mean"], 0.5, "{command:?}: {text}");
+        assert_eq!(metrics["score/unscored"], 1.0, "{command:?}: {text}");
+        let table = place.succeed(command).stdout;
+        let row = |name: &str, value: &str| {
+            table.lines().any(|line| line.split_whitespace().take(2).eq([name, value]))
+        };
+        assert!(row("score/mean", "0.5000") && row("score/unscored", "1"), "{table}");
+    }
+}
+
+/// Tables of any completions fit into 80 columns.
+#[test]
+fn scores_of_long_and_of_many_completions_fit_into_a_terminal() {
+    let place = place();
+    let long = "word ".repeat(60);
+    let many = ["4"; 40];
+    for texts in [&[long.as_str()][..], &[long.as_str(), "4"], &many] {
+        let mut command = vec!["score", "reward.toml", "--field", "answer=4"];
+        texts.iter().for_each(|text| command.extend(["--completion", text]));
+        let table = place.succeed(&command).stdout;
+        for line in table.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        let scores = table.lines().filter(|line| line.trim_start().starts_with("score "));
+        let count = scores.flat_map(|line| line.split_whitespace().skip(1)).count();
+        assert_eq!(count, texts.len(), "{table}");
+    }
+}
+
+/// The same number has the same decimals in the tables of all commands.
+#[test]
+fn commands_show_rewards_and_metrics_with_the_same_decimals() {
+    let place = place();
+    place.write("a.jsonl", "{\"completion\": \"4\", \"answer\": 4, \"score\": 1}\n");
+    place.write("b.jsonl", "{\"completion\": \"4\", \"score\": 1}\n");
+    let shows = |command: &[&str], name: &str, value: &str| {
+        let ended = place.succeed(command);
+        let all = ended.stdout + &ended.stderr;
+        let is_row = |line: &str| line.trim_start().starts_with(name) && line.contains(value);
+        assert!(all.lines().any(is_row), "{command:?}: {all}");
+    };
+    shows(
+        &["score", "reward.toml", "--field", "answer=4", "--completion", "4"],
+        "score",
+        " 1.0000 ",
+    );
+    shows(&["score", "reward.toml", "a.jsonl"], "mean score", " 1.0000");
+    shows(&["eval", "b.jsonl"], "score/mean", " 1.0000 ");
+    shows(&["eval", "a.jsonl", "--reward", "reward.toml"], "score/mean", " 1.0000 ");
+    shows(&["compare", "a=a.jsonl", "b=b.jsonl"], "score/mean", " 1.0000  1.0000 ");
+    shows(&["eval", "b.jsonl"], "completions", " 1 ");
+    place.write("m.smi", "CCO\n");
+    shows(&["eval", "m.smi"], "validity", " 1.0000 ");
+    shows(&["eval", "m.smi"], "valid ", " 1 ");
+}
