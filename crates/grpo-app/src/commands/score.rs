@@ -14,9 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::commands::report::transform_curves;
 use crate::eval::{CompletionRow, RowFormat};
-use crate::output::{
-    FileInPlace, four_decimals, one_line, refuse_same, say, say_aside, shortened, table,
-};
+use crate::output::{FileInPlace, four_decimals, refuse_same, say, say_aside, shortened, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::train_file::LoadedReward;
@@ -194,7 +192,8 @@ const WIDTH: usize = 80;
 /// Prints the scores of completions.
 fn show(reward: &dyn Reward, format: &RowFormat, inputs: &[RewardInput]) -> anyhow::Result<()> {
     let outcomes = reward.score(inputs);
-    let texts: Vec<String> = inputs.iter().map(|input| one_line(&visible(&input.text))).collect();
+    let words = |input: &RewardInput| input.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let texts: Vec<String> = inputs.iter().map(|of| visible(&words(of)).into_owned()).collect();
     tables(&reward.parts(), &texts, &outcomes)
         .iter()
         .for_each(|table| say(format_args!("{table}")));
