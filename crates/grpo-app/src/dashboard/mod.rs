@@ -22,7 +22,7 @@ use ratatui::crossterm::terminal::disable_raw_mode;
 use serde_json::{Map, Value};
 
 use crate::dashboard::state::State;
-use crate::dashboard::terminal::{hold_panics_back, open, restore};
+use crate::dashboard::terminal::{hold_panics_back, open, restore, wait_for_input};
 use crate::interrupt;
 use crate::output::{Progress, say, say_aside};
 
@@ -196,6 +196,8 @@ struct Dashboard {
 
 /// Minimum time between two frames.
 const FRAME: Duration = Duration::from_millis(250);
+/// Time to draw the last frame.
+const CLOSING: Duration = Duration::from_secs(2);
 
 impl Dashboard {
     /// Opens the screen. Returns `None` if the terminal does not support it.
@@ -228,8 +230,15 @@ impl Dashboard {
         let Some(thread) = self.thread.take() else { return false };
         self.closing.store(true, Ordering::Relaxed);
         thread.thread().unpark();
-        // If the thread panicked, its message is among those that `restore` prints.
-        let _drawn = thread.join();
+        // A thread that waits for a terminal that was closed meanwhile ends with the process.
+        let begun = Instant::now();
+        while !thread.is_finished() && begun.elapsed() < CLOSING {
+            thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
+            // If the thread panicked, its message is among those that `restore` prints.
+            let _drawn = thread.join();
+        }
         restore();
         true
     }
@@ -262,7 +271,7 @@ fn draw_until<B: ratatui::backend::Backend>(
         let until = Instant::now() + FRAME;
         while can_read && !closing.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
-            match event::poll(left.min(FRAME / 5)) {
+            match wait_for_input(left.min(FRAME / 5)).and_then(|()| event::poll(Duration::ZERO)) {
                 Ok(true) => match event::read() {
                     Ok(event) if asks_to_stop(&event) => {
                         if stop.swap(true, Ordering::Relaxed) && is_ctrl_c(&event) {

@@ -1,10 +1,19 @@
 //! Sets up the terminal for the live screen and restores it.
 
 use std::io;
+#[cfg(unix)]
+use std::io::IsTerminal;
+#[cfg(unix)]
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
+#[cfg(unix)]
+use nix::errno::Errno;
+#[cfg(unix)]
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -40,6 +49,32 @@ pub(crate) fn restore() {
         let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
         held.drain(..).for_each(|panic| say_aside(format_args!("{panic}")));
     }
+}
+
+/// Waits until the terminal has input, but no longer than `time`.
+///
+/// # Errors
+/// Returns an error if the terminal was closed. Crossterm would read it in an endless loop.
+#[cfg(unix)]
+pub(super) fn wait_for_input(time: Duration) -> io::Result<()> {
+    // If standard input is not a terminal, Crossterm reads the one of the process, as the screen is.
+    let (input, screen) = (io::stdin(), io::stderr());
+    let terminal = if input.is_terminal() { input.as_fd() } else { screen.as_fd() };
+    let mut polled = [PollFd::new(terminal, PollFlags::POLLIN)];
+    match poll(&mut polled, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let closed = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    match polled[0].revents() {
+        Some(events) if events.intersects(closed) => Err(io::ErrorKind::BrokenPipe.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+pub(super) fn wait_for_input(time: Duration) -> io::Result<()> {
+    ratatui::crossterm::event::poll(time).map(|_ready| ())
 }
 
 /// Panic messages that were held back while the screen was open. Closing the screen would have

@@ -1,12 +1,14 @@
 //! Runs that are rolled back by guards or end early.
 
 use std::fs;
-use std::time::Instant;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
 use crate::audit::copy;
-use crate::resume::{configuration, kill_and_resume, kills, result};
+use crate::resume::{configuration, kill_and_resume, kills, result, wait_for};
 use crate::support::Place;
 
 /// A high learning rate that destroys the policy, and a guard that rolls back to a much lower one.
@@ -228,4 +230,33 @@ fn a_finished_run_is_finished() {
     let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
     place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
     assert!(place.path("run-longer/model/model.safetensors").is_file());
+}
+
+/// A run with a live screen is interrupted if its terminal closes, and does not wait for it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_closed_terminal_interrupts_a_run() {
+    let place = Place::new();
+    place.write("train.toml", configuration(400));
+    // `script` opens a terminal, which closes if it is killed.
+    let program = env!("CARGO_BIN_EXE_grpo");
+    let line = format!("stty rows 24 cols 80; echo $$ > pid; exec '{program}' train train.toml");
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").current_dir(place.path("."));
+    script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut script = script.spawn().unwrap();
+    wait_for(&place.path("run/checkpoints/step-2"));
+    script.kill().unwrap();
+    script.wait().unwrap();
+
+    let process = format!("/proc/{}/stat", place.read("pid").trim());
+    let begun = Instant::now();
+    // Its new parent may leave it as a zombie.
+    while fs::read_to_string(Path::new(&process)).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the run waits for its terminal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let steps = place.read("run/metrics.jsonl").lines().count();
+    assert!(steps < 400 && place.path(&format!("run/checkpoints/step-{steps}")).exists());
+    place.succeed(&["audit", "run"]);
 }
