@@ -207,6 +207,12 @@ impl<'a> Checker<'a> {
             [b'B' | b'C' | b'N' | b'O' | b'P' | b'S' | b'F' | b'I' | b'*', ..] => 1,
             [b'b' | b'c' | b'n' | b'o' | b'p' | b's', ..] => 1,
             [] => return self.fail("expected an atom"),
+            [b' ' | b'\t'..=b'\r', ..] if rest.trim_ascii_start().starts_with(b"|") => {
+                // Ignoring it would result in a different molecule.
+                let detail = "a CXSMILES extension after the SMILES".to_owned();
+                return Err(InvalidSmiles::Unsupported { detail });
+            }
+            [b' ' | b'\t'..=b'\r', ..] => return self.fail("whitespace and text after the SMILES"),
             _ => return self.fail("not an atom"),
         };
         self.at += length;

@@ -43,7 +43,8 @@ pub struct Molecule {
 }
 
 impl Molecule {
-    /// Parses and sanitizes a SMILES string. Leading and trailing whitespace is ignored.
+    /// Parses and sanitizes a SMILES string. Leading and trailing whitespace is ignored. Text after
+    /// the SMILES, which RDKit takes for a name, is an error: a policy must not be rewarded for it.
     ///
     /// # Errors
     /// Returns an error if RDKit would reject the string, if it is too long or uses an unsupported
@@ -167,7 +168,7 @@ impl Molecule {
 }
 
 fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
-    let smiles = without_name(smiles)?;
+    let smiles = smiles.trim_ascii();
     let dialect = grammar::check(smiles)?;
     let smiles = rewrite(smiles, &dialect).unwrap_or_else(|| smiles.to_owned());
     // The template parser performs no chemistry checks. Computing the canonical form sanitizes the
@@ -251,19 +252,6 @@ fn scaffold(molecule: &Molecule) -> String {
     scaffold.map_or_else(|_| String::new(), Result::unwrap_or_default)
 }
 
-/// Returns the SMILES in a line of the form `SMILES name`. A CXSMILES extension is rejected,
-/// because ignoring it would result in a different molecule.
-fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
-    let line = line.trim_matches(|c: char| c.is_ascii_whitespace());
-    match line.split_once([' ', '\t', '\n']) {
-        Some((_, rest)) if rest.trim_start().starts_with('|') => Err(InvalidSmiles::Unsupported {
-            detail: "a CXSMILES extension after the SMILES".to_owned(),
-        }),
-        Some((smiles, _)) => Ok(smiles),
-        None => Ok(line),
-    }
-}
-
 /// Returns the molecule in the representation of RDKit's `MolFromSmiles`.
 pub(crate) fn sanitized(graph: &Graph) -> Graph {
     // `None` is returned for an isolated hydrogen atom, which sanitization does not change.
@@ -298,11 +286,32 @@ pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
         .and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
     let aromatic = ["Can't kekulize", "Kekulization", "non-ring atom"];
     match atom {
-        Some(atom) => InvalidSmiles::Valence { atom, detail },
+        Some(atom) => InvalidSmiles::Valence { atom, detail: reason_of_toolkit(&detail) },
         None if aromatic.iter().any(|start| detail.starts_with(start)) => {
-            InvalidSmiles::Kekulization { detail }
+            InvalidSmiles::Kekulization { detail: reason_of_toolkit(&detail) }
         }
         None => InvalidSmiles::Sanitization { detail },
+    }
+}
+
+/// Returns the toolkit's message without what the message of [`InvalidSmiles`] already says.
+fn reason_of_toolkit(detail: &str) -> String {
+    let after_atom = |start: &str| {
+        let rest = detail.strip_prefix(start)?.trim_start_matches(|c: char| c.is_ascii_digit());
+        Some(rest.trim_start())
+    };
+    if let Some(atoms) = detail.strip_prefix("Can't kekulize mol.  Unkekulized atoms: ") {
+        format!("no double bonds fit the atoms {atoms}")
+    } else if let Some(atom) = detail.strip_prefix("Kekulization somehow screwed up valence on ") {
+        format!("the valence is wrong on atom {atom}")
+    } else if let Some(of) = after_atom("Explicit valence for atom # ") {
+        format!("the explicit valence of {of}")
+    } else if let Some(is) = after_atom("Explicit valence for aromatic atom # ") {
+        format!("the explicit valence is {is}")
+    } else if after_atom("Unreasonable formal charge on atom # ").is_some() {
+        "the formal charge is unreasonable".to_owned()
+    } else {
+        detail.to_owned()
     }
 }
 
@@ -339,7 +348,12 @@ mod tests {
             ("something else", "sanitizing failed"),
         ] {
             let reason = from_sanitizer(RdkitSmilesError::Sanitization(detail.to_owned()));
-            assert!(reason.to_string().starts_with(label), "{reason}");
+            let reason = reason.to_string();
+            assert!(reason.starts_with(label), "{reason}");
+            // Nothing is said twice.
+            for words in ["kekuli", "atom ", "charge is", "explicit"] {
+                assert!(reason.matches(words).count() <= 1, "{reason}");
+            }
         }
     }
 }

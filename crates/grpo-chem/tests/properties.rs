@@ -125,11 +125,11 @@ fn the_reason_is_one_sentence() {
         ("CC |$A;B$|", "not supported: a CXSMILES extension after the SMILES"),
         (
             "CN(C)(C)C",
-            "atom 1 has bonds or a charge that its element does not allow: Explicit valence for atom # 1 N, 4, is greater than permitted",
+            "atom 1 has bonds or a charge that its element does not allow: the explicit valence of N, 4, is greater than permitted",
         ),
         (
             "c1cccc1",
-            "the aromatic atoms cannot be kekulized: Can't kekulize mol.  Unkekulized atoms: 0 1 2 3 4",
+            "the aromatic atoms cannot be kekulized: no double bonds fit the atoms 0 1 2 3 4",
         ),
     ] {
         assert_eq!(describe(text).unwrap_err().to_string(), reason, "{text:?}");

@@ -11,8 +11,9 @@ use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
 pub use options::ReadOptions;
 pub use record::MoleculeRecord;
-pub(crate) use smi_rows::smiles_of_lines;
-use smi_rows::{SmiRows, is_header};
+pub(crate) use record::smiles_and_name;
+use smi_rows::SmiRows;
+pub(crate) use smi_rows::is_header;
 use std::io::Read;
 use std::path::Path;
 

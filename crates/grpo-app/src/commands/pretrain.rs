@@ -136,7 +136,11 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
     if arguments.check {
-        Beginning::of(&file)?;
+        if let Beginning::New(sizes) = Beginning::of(&file)?
+            && data.keys.file.exists()
+        {
+            new_model(sizes, &data)?;
+        }
         let PretrainFile { run, start, adapter, .. } = &file;
         let thinking =
             start.as_ref().map(|start| check_thinking(&*data.reader, data.keys.thinking, start));
@@ -276,6 +280,13 @@ fn starting_point(
         }
         Beginning::New(sizes) => sizes,
     };
+    let spec = new_model(sizes, data)?;
+    let policy = Policy::Whole(Transformer::random(&spec.config, file.seed, device)?);
+    Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
+}
+
+/// Returns the configuration and the vocabulary of a new model.
+fn new_model(sizes: &ModelSection, data: &DataSection<DataKeys>) -> anyhow::Result<ModelSpec> {
     let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
         format!(
             "[model] creates models for molecules only (.smi or .csv); for the text in {}, set `start` to a model folder (`grpo init` creates one with random weights)",
@@ -292,7 +303,5 @@ fn starting_point(
     let config = ModelConfig::molgpt(&sizes).context("[model]")?;
     let more = data.reader.new_config(&data.keys.file)?;
     let config = config.with_keys(more).context("[data]")?;
-    let policy = Policy::Whole(Transformer::random(&config, file.seed, device)?);
-    let spec = ModelSpec { config, codec };
-    Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
+    Ok(ModelSpec { config, codec })
 }

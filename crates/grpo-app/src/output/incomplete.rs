@@ -85,21 +85,28 @@ pub fn stop_if_ending() {
 
 /// Removes all files and folders before the process exits without dropping their owners.
 pub(crate) fn remove_incomplete() {
-    /// Number of attempts to remove a folder that another thread writes.
-    const ATTEMPTS: usize = 100;
     IS_ENDING.store(true, Ordering::SeqCst);
     for path in incomplete().iter() {
-        if std::fs::remove_file(path).is_ok() {
-            continue;
+        if std::fs::remove_file(path).is_err() {
+            remove_folder(path);
         }
-        for _ in 0..ATTEMPTS {
-            if path.symlink_metadata().is_err() {
-                break;
-            }
-            let _gone = std::fs::remove_dir_all(path);
-            // The file that is being written brings its folder back.
-            thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Removes a folder that another thread may be writing, or renaming to its final name.
+fn remove_folder(path: &Path) {
+    /// Number of attempts, because the file that is being written can bring its folder back.
+    const ATTEMPTS: usize = 100;
+    // A thread that renames the folder either finds it whole, or not at all: it must not find one
+    // from which files are missing.
+    let mut taken = path.as_os_str().to_owned();
+    taken.push("0");
+    for _ in 0..ATTEMPTS {
+        if std::fs::rename(path, &taken).is_err() {
+            break;
         }
+        let _gone = std::fs::remove_dir_all(&taken);
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -124,5 +131,28 @@ mod tests {
         drop(file);
         clear_leftovers(folder.path(), "a.csv");
         assert!(!used.exists());
+    }
+    /// The folder keeps all files, or no folder is left.
+    #[test]
+    fn a_folder_that_is_renamed_meanwhile_is_whole_or_gone() {
+        let place = tempfile::tempdir().unwrap();
+        let (hidden, target) = (place.path().join(".new.tmp-0"), place.path().join("new"));
+        for delay in 0..100 {
+            std::fs::create_dir(&hidden).unwrap();
+            (0..50).for_each(|file| std::fs::write(hidden.join(file.to_string()), "").unwrap());
+            let renamed = thread::scope(|scope| {
+                let renaming = scope.spawn(|| {
+                    thread::sleep(Duration::from_micros(10 * delay));
+                    std::fs::rename(&hidden, &target)
+                });
+                remove_folder(&hidden);
+                renaming.join().unwrap()
+            });
+            if renamed.is_ok() {
+                assert_eq!(std::fs::read_dir(&target).unwrap().count(), 50);
+                std::fs::remove_dir_all(&target).unwrap();
+            }
+            assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+        }
     }
 }

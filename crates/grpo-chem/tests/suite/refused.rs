@@ -25,6 +25,26 @@ fn numbers_that_would_be_cut_off() {
     assert!(matches!(describe("[65536C](").unwrap_err(), InvalidSmiles::Syntax { .. }));
 }
 
+/// RDKit takes the text for a name. A policy that is rewarded for the molecule could write anything.
+#[test]
+fn text_after_a_molecule() {
+    for smiles in ["CCO ethanol", "CCO\tethanol", "CCO\nCC", "C CO", "CCO \u{b}x", "c1ccccc1 |x"] {
+        let error = Molecule::parse(smiles).err().unwrap();
+        let end = smiles.find(|c: char| c.is_ascii_whitespace()).unwrap();
+        match smiles.contains('|') {
+            true => assert!(matches!(error, InvalidSmiles::Unsupported { .. }), "{error}"),
+            false => assert_eq!(
+                error.to_string(),
+                format!(
+                    "syntax error at position {}: whitespace and text after the SMILES",
+                    end + 1
+                )
+            ),
+        }
+    }
+    assert_eq!(describe(" CCO\r\n").unwrap().canonical, "CCO");
+}
+
 /// Each of the n phenylenes offers two ways around the macrocycle, which makes 2ⁿ + n rings.
 #[test]
 fn thousands_of_rings() {

@@ -28,6 +28,26 @@ fn oracles_score_a_file() {
     );
 }
 
+/// An option without effect is refused: some are for runs, the others for `--score`.
+#[test]
+fn options_of_runs_and_of_scores_exclude_each_other() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\n");
+    for option in ["own.toml", "--seeds=2", "--budget=9", "--set=seed=1", "--check"] {
+        let ended = place.run(&["bench-pmo", "--score", "a.smi", option]);
+        assert_eq!(ended.code, Some(2), "{option}: {}", ended.stderr);
+        let name = option.split('=').next().unwrap().trim_end_matches("own.toml");
+        assert!(ended.stderr.contains("cannot be used with"), "{option}: {}", ended.stderr);
+        assert!(ended.stderr.contains(name), "{option}: {}", ended.stderr);
+    }
+    for option in ["--smiles-column=smiles", "--force"] {
+        for run in ["--seeds=2", "--check", "own.toml"] {
+            let ended = place.run(&["bench-pmo", option, run]);
+            assert_eq!(ended.code, Some(2), "{option} {run}: {}", ended.stderr);
+        }
+    }
+}
+
 /// Follows the distinct molecules through the recorded completions of a run, and computes the area
 /// with a plain loop.
 #[test]

@@ -122,6 +122,21 @@ fn reports_a_wrong_type_with_its_line() {
 fn reports_a_missing_key() {
     check_text("group_size = 4\n", "", str!["train.toml:5: train: missing key `group_size`"]);
     check_text("seed = 1\n", "", str!["train.toml: missing key `seed`"]);
+    // An empty file is a configuration of the command that reads it.
+    let place = Place::new();
+    place.write("empty.toml", "");
+    for (command, missing) in [
+        ("train", "section [reward] is missing; add it and set `type` to one of "),
+        ("pretrain", "missing key `run`"),
+        ("run", "missing key `stages`"),
+    ] {
+        for check in [&[][..], &["--check"]] {
+            let ended = place.run(&[&[command, "empty.toml"], check].concat());
+            let expected = format!("error: empty.toml: {missing}");
+            assert_eq!(ended.code, Some(1), "{command}");
+            assert!(ended.stderr.starts_with(&expected), "{command}: {}", ended.stderr);
+        }
+    }
 }
 
 #[test]

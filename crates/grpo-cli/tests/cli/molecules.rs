@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use snapbox::data::Inline;
 use snapbox::{IntoData, str};
 
-use crate::support::{MOLECULES, Place};
+use crate::support::{MOLECULES, PRETRAIN_TOML, Place};
 use crate::texts::objects;
 
 /// Pretrains on a file with the given name and contents.
@@ -95,8 +95,12 @@ fn tokens() -> String {
 #[test]
 fn numbers_of_a_pretraining_out_of_range() {
     let place = Place::for_pretraining();
-    let check = |pair: &str, expected: Inline| {
+    let refuse = |pair: &str, expected: Inline| {
         place.refuse(&["pretrain", "pretrain.toml", "--set", pair], expected);
+    };
+    let check = |pair: &str, expected: Inline| {
+        place.refuse(&["pretrain", "pretrain.toml", "--check", "--set", pair], expected.clone());
+        refuse(pair, expected);
     };
     check(
         "pretrain.epochs=0",
@@ -120,7 +124,8 @@ fn numbers_of_a_pretraining_out_of_range() {
             "--set data.validation_fraction=1.5: data.validation_fraction = 1.5 is out of range; expected 0 or more and less than 1"
         ],
     );
-    check(
+    // A column of the data can say which rows are for validation.
+    refuse(
         "data.validation_fraction=0",
         str![
             "no molecule in molecules.smi is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0)"
@@ -130,6 +135,21 @@ fn numbers_of_a_pretraining_out_of_range() {
         "start=elsewhere",
         str![
             "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
+        ],
+    );
+    place.write("pretrain.toml", PRETRAIN_TOML.replace("min_molecules = 20\n", ""));
+    place.write("texts.jsonl", "{\"text\": \"A rose.\"}\n");
+    check(
+        "data.file=texts.jsonl",
+        str![
+            "[model] creates models for molecules only (.smi or .csv); for the text in texts.jsonl, set `start` to a model folder (`grpo init` creates one with random weights)"
+        ],
+    );
+    place.write("other.csv", "id,structure\n1,CCO\n");
+    check(
+        "data.file=other.csv",
+        str![
+            "`other.csv` has no column `smiles`, `canonical_smiles`, `molecule` (columns: `id`, `structure`); rename the column that contains the SMILES or set `data.smiles_column`"
         ],
     );
 }

@@ -282,7 +282,7 @@ fn components_of_a_reward_are_metrics() {
     assert!(least < median && median < greatest, "{of_three}");
     let gate = ["eval", "samples.jsonl", "--reward", "reward.toml", "--gate", "score/mean > 0.99"];
     assert_eq!(place.run(&gate).code, Some(1));
-    place.write("molecules.smi", "CCO\nC(\n");
+    place.write("molecules.smi", "SMILES name\nCCO ethanol\nC(\n");
     place.write("qed.toml", "[reward]\ntype = \"molecule\"\nqed = 1.0\n");
     let evaluate = ["eval", "molecules.smi", "--reward", "qed.toml", "--json"];
     let result: Value = serde_json::from_str(&place.succeed(&evaluate).stdout).unwrap();

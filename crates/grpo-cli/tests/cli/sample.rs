@@ -95,7 +95,8 @@ fn refuses_invalid_sampling_arguments() {
         &["--top-k", "0"],
         str!["top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"].into(),
     );
-    for bad in ["0", "1.5", "NaN"] {
+    // The next number above 1 is not printed as 1.
+    for bad in ["0", "1.0000001", "1.5", "NaN"] {
         check(
             &["--top-p", bad],
             format!(

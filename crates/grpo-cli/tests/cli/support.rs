@@ -1,6 +1,6 @@
 //! Runs the program in temporary folders. All tests share a small trained model.
 
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -226,16 +226,20 @@ impl Ended {
 
 /// Folder of a model trained with `grpo pretrain` on [`MOLECULES`]. Created once for all tests.
 pub(crate) fn small_model() -> &'static Path {
-    static MODEL: OnceLock<PathBuf> = OnceLock::new();
-    MODEL.get_or_init(|| {
+    static MODEL: OnceLock<(PathBuf, File)> = OnceLock::new();
+    let (model, _lock) = MODEL.get_or_init(|| {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grpo-cli-tests");
+        // Another run of these tests keeps its model until it ends.
+        let lock = File::create(kept.with_extension("lock")).unwrap();
+        lock.lock().unwrap();
         let _absent = fs::remove_dir_all(&kept);
         fs::create_dir_all(&kept).unwrap();
         let place = Place::for_pretraining();
         let run = kept.join("prior");
         place.succeed(&["pretrain", "pretrain.toml", "--run", run.to_str().unwrap()]);
-        run.join("model")
-    })
+        (run.join("model"), lock)
+    });
+    model
 }
 
 pub(crate) const PRETRAIN_TOML: &str = r#"run = "prior"

@@ -184,7 +184,7 @@ fn invalid_molecules_have_a_score_of_zero() {
         let mut section = section(json!([{"property": "qed"}, {"property": "sa"}]));
         section["aggregation"] = aggregation.into();
         let reward = build(section);
-        let outcomes = reward.score(&["C(".into(), ASPIRIN.into(), "".into()]);
+        let outcomes = reward.score(&["C(".into(), ASPIRIN.into(), "CCO ethanol".into()]);
         assert_eq!((outcomes[0].total(), outcomes[0].part("valid")), (Some(0.0), Some(0.0)));
         assert!(outcomes[1].total().unwrap() > 0.5);
         assert_eq!(outcomes[2].total(), Some(0.0));

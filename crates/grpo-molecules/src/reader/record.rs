@@ -39,7 +39,7 @@ pub(super) fn filled(text: &str) -> Option<String> {
 
 /// Splits a text at the first space or tab into the SMILES and the name. A CXSMILES extension, i.e.
 /// text between two `|` after the SMILES, belongs to the SMILES.
-pub(super) fn smiles_and_name(text: &str) -> (&str, &str) {
+pub(crate) fn smiles_and_name(text: &str) -> (&str, &str) {
     let text = text.trim();
     let Some((smiles, rest)) = text.split_once([' ', '\t']) else { return (text, "") };
     let Some(extension) = rest.trim_start().strip_prefix('|') else { return (smiles, rest) };

@@ -29,12 +29,6 @@ impl SmiRows {
 
 /// Returns whether a line with this SMILES is a header, if it is the first line. `smiles` is not a
 /// valid SMILES, so this never skips a molecule.
-pub(super) fn is_header(smiles: &str) -> bool {
+pub(crate) fn is_header(smiles: &str) -> bool {
     smiles.eq_ignore_ascii_case("smiles")
-}
-
-/// Returns the SMILES of all lines of a `.smi` file except a header.
-pub(crate) fn smiles_of_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let smiles = lines.map(|line| smiles_and_name(line).0).enumerate();
-    smiles.filter(|(line, smiles)| *line > 0 || !is_header(smiles)).map(|(_, of)| of).collect()
 }
