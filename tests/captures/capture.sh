@@ -10,6 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 images=$root/docs/images
 work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 live() {
   ln -s "$root/configs" "$root/data" "$work"
