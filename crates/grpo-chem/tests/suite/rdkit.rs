@@ -74,7 +74,7 @@ fn unusual_spellings_give_the_same_molecule() {
         ("C-1CCCCC=1", "C1CCCCC1"),
         ("[#6H4]", "C"),
         ("[13#6H3][#7H2]", "[13CH3]N"),
-        ("  CCO\tethanol", "CCO"),
+        ("  CCO\t", "CCO"),
     ] {
         let (spelling_of, plain_of) = (describe(spelling).unwrap(), describe(plain).unwrap());
         assert_eq!(spelling_of.canonical, plain_of.canonical, "{spelling}");

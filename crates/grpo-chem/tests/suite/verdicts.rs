@@ -16,7 +16,7 @@ fn the_verdict_is_rdkits_except_on_purpose() {
         .filter(|(smiles, valid)| describe(smiles).is_ok() != *valid)
         .map(|(smiles, _)| smiles)
         .collect();
-    assert!(rows.len() > 600 && differing.len() * 100 <= rows.len() * 3);
+    assert!(rows.len() > 600 && differing.len() * 100 <= rows.len() * 4);
     // The limits on length and ring closures only exist in this crate.
     let too_large = ["C".repeat(1_001), "C1CC1".repeat(101)];
     let on_purpose = ON_PURPOSE.iter().map(|smiles| (*smiles).to_owned());
@@ -26,8 +26,11 @@ fn the_verdict_is_rdkits_except_on_purpose() {
 /// Strings that are rejected although RDKit accepts them.
 #[rustfmt::skip]
 const ON_PURPOSE: &[&str] = &[
-    // Ignoring the query or the extension would silently result in a different molecule.
-    "C~C", "C |$A$|",
+    // Ignoring a query would silently result in a different molecule.
+    "C~C",
+    // For RDKit, text after the molecule is a name or an extension. A policy must not be rewarded for
+    // it, and ignoring an extension would silently result in a different molecule.
+    "C C", "CC O", "C\tmethane", "C name of it", "C\nC", "C |$A$|", "C \u{b}", "CCO ethanol |x|",
     // RDKit removes characters other than printable ASCII from both ends. A policy must not be
     // rewarded for them.
     "C\0", "\0C", "C\u{8}", "C\u{85}", "\u{feff}C", "C\u{feff}", "Cé", "C₂", "c1ccccc1\u{200b}", "\u{a0}C",
