@@ -413,8 +413,8 @@ fn the_bundled_comparison_is_valid() {
     let mut command = Place::new().command(&arguments);
     let ended = Ended::of_command(command.current_dir(root()));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    // The split, seven methods with three seeds, and their samples.
-    assert_eq!(ended.stdout.lines().count(), 1 + 21 + 21, "{}", ended.stdout);
+    // The split, seven methods with three seeds, their samples, the comparison and the verdict.
+    assert_eq!(ended.stdout.lines().count(), 1 + 21 + 21 + 1 + 1, "{}", ended.stdout);
     let methods = [
         "baseline",
         "polychromic",
