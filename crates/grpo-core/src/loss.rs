@@ -1,31 +1,17 @@
-//! GRPO loss.
-
-use burn::tensor::{Tensor, TensorData};
+//! The loss as plain numbers.
 
 use crate::dual::Dual;
-use crate::loss_inputs::HostInputs;
 use crate::surrogate::SurrogateLoss;
 use crate::token_loss::TokenLoss;
-use crate::{BatchTotals, LossConfig, LossInputs, LossTerms};
-
-/// Result of [`grpo_loss`].
-#[derive(Clone, Debug)]
-pub struct LossOutput {
-    /// Contribution of these sequences to the loss of the optimizer batch, `[1]`. Differentiable
-    /// with respect to the inputs.
-    pub loss: Tensor<1>,
-    /// Loss terms for each token.
-    pub terms: LossTerms,
-}
+use crate::{BatchTotals, HostInputs, LossConfig, LossTerms};
 
 /// Computes the contribution of these sequences to the loss of the optimizer batch:
 /// `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
 /// See Shao et al. 2024, equations 3 and 4, and [`LossConfig`] for the variants.
 ///
-/// The formulas and their derivatives are evaluated on the host in f64, one token at a time. The
-/// gradients are then rounded to the tensor precision. Very large values of the ratio
-/// `π_θ / π_old`, and of `π_ref / π_θ` in k3, are limited to the 0.9th power of the largest number
-/// that the tensors can represent (5e34 in f32). Beyond this limit, the gradient is 0.
+/// The formulas and their derivatives are evaluated in f64, one token at a time. Very large values of
+/// the ratio `π_θ / π_old`, and of `π_ref / π_θ` in k3, are limited to the 0.9th power of
+/// [`HostInputs::largest`] (5e34 in f32). Beyond this limit, the gradient is 0.
 ///
 /// This function does not validate `config`. Use [`LossConfig::checked`] to reject invalid
 /// combinations such as k1 without bias correction.
@@ -33,8 +19,8 @@ pub struct LossOutput {
 /// # Panics
 /// Panics if a required input is missing or has another length than the tokens, if `rows` is not
 /// ascending, or if a sequence has no advantage.
-pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTotals) -> LossOutput {
-    let batch = HostInputs::read(inputs);
+pub fn loss_terms(batch: &HostInputs<'_>, config: &LossConfig, totals: &BatchTotals) -> LossTerms {
+    batch.check();
     let high_entropy = config.high_entropy_share.map(|_| batch.high_entropy(totals));
     let mut terms = LossTerms::default();
     for sequence in batch.sequences() {
@@ -68,28 +54,5 @@ pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTot
     if let Some(bonus) = bonus {
         terms.loss -= bonus * terms.kept_entropies();
     }
-    LossOutput { loss: on_tape(inputs, &terms, bonus), terms }
-}
-
-/// Attaches precomputed derivatives to the autodiff graph of the inputs.
-fn on_tape(inputs: &LossInputs<'_>, terms: &LossTerms, bonus: Option<f64>) -> Tensor<1> {
-    let (device, dtype) = (inputs.logprobs.device(), inputs.logprobs.dtype());
-    let constant = |values: Vec<f64>| -> Tensor<1> {
-        let count = values.len();
-        Tensor::from_data(TensorData::new(values, [count]), (&device, dtype))
-    };
-    // The difference is always 0; only its derivative matters.
-    let term = |input: &Tensor<1>, gradient: Vec<f64>| {
-        ((input.clone() - input.clone().detach()) * constant(gradient)).sum()
-    };
-    let mut loss = constant(vec![terms.loss]);
-    loss = loss + term(&inputs.logprobs, terms.tokens().map(|t| t.gradient).collect());
-    if let Some(exact_kl) = &inputs.exact_kl {
-        loss = loss + term(exact_kl, terms.tokens().map(|t| t.exact_kl_gradient).collect());
-    }
-    if let (Some(bonus), Some(entropies)) = (bonus, &inputs.entropies) {
-        let kept = terms.tokens().map(|t| if t.is_low_entropy { 0.0 } else { -bonus });
-        loss = loss + term(entropies, kept.collect());
-    }
-    loss
+    terms
 }

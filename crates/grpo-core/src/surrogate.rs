@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dual::Dual;
 use crate::error::{ConfigError, above_zero, at_least_zero};
-use crate::loss_inputs::Sequence;
+use crate::host_inputs::Sequence;
 use crate::terms::{Clipping, SamplingTerms};
 
 /// Surrogate objective for one token, where `c = π_θ / π_old` is the ratio and `A` is the

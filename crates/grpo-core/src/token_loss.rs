@@ -2,7 +2,7 @@
 
 use crate::LossConfig;
 use crate::dual::{Dual, Variable};
-use crate::loss_inputs::Sequence;
+use crate::host_inputs::Sequence;
 use crate::mismatch::tokens_per_quotient;
 use crate::surrogate::SurrogateLoss;
 use crate::terms::{LossTerms, SamplingTerms, SequenceTerms, TokenTerms};

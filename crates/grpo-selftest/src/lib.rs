@@ -1,15 +1,12 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`oracle`]: independent implementations of the advantages, loss, gradient and metrics.
 //! - [`tensors`]: evaluates a case with the public tensor functions.
 //! - [`scores`]: evaluates log-probabilities in the same way.
 //! - [`golden`]: reference values from TRL and other libraries.
 //! - [`run`]: runs all suites and returns a [`Report`].
 
 mod error;
-mod generate;
 pub mod golden;
-pub mod oracle;
 mod report;
 pub mod scores;
 mod suites;

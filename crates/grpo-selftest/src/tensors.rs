@@ -5,7 +5,7 @@ use std::fmt;
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use grpo_core::{BatchTotals, LossConfig, LossInputs, LossTerms, TokenStatistics, grpo_loss};
 
-use crate::oracle::{Gradient, LossCase, Rows};
+use grpo_oracle::{Gradient, LossCase, Rows};
 
 /// Floating-point precision of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

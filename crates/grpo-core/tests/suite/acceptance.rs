@@ -6,7 +6,7 @@ use grpo_core::{
     AdvantageConfig, KlConfig, KlEstimator, LossConfig, LossInputs, Preset, group_advantages,
     grpo_loss,
 };
-use grpo_selftest::oracle;
+use grpo_oracle as oracle;
 
 use crate::advantages::settings;
 use crate::bandit::{descend, divergence, drawn, expected_gradient, softmax};

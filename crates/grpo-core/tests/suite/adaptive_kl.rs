@@ -1,7 +1,7 @@
 //! Tests the adaptive KL coefficient.
 
 use grpo_core::{AdaptiveKl, KlController};
-use grpo_selftest::oracle;
+use grpo_oracle as oracle;
 use proptest::prelude::*;
 
 use crate::support::{cases, close};

@@ -4,7 +4,7 @@ use grpo_core::{
     AdvantageConfig, Advantages, Aggregation, Baseline, Deviation, RewardScale, group_advantages,
     weighted_group_advantages,
 };
-use grpo_selftest::oracle;
+use grpo_oracle as oracle;
 use proptest::prelude::*;
 use proptest::sample::select;
 

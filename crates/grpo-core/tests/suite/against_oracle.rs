@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 use grpo_core::{EntropyBonus, KlConfig, LossConfig, RatioLevel, sequence_kl};
-use grpo_selftest::oracle;
+use grpo_oracle as oracle;
 use proptest::prelude::*;
 
 use crate::strategies::{batches, configs, every_option, penalties};

@@ -1,7 +1,7 @@
 //! Tests the quantile in the high-entropy mask, the entropy bonus and its controller.
 
 use grpo_core::{BatchTotals, EntropyBonus, EntropyController, HighEntropy, Preset};
-use grpo_selftest::oracle;
+use grpo_oracle as oracle;
 use proptest::prelude::*;
 
 use crate::support::{Batch, Run, cases, close, on_policy};

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use grpo_core::{
     BatchTotals, KlConfig, LossConfig, LossInputs, LossTerms, TokenStatistics, grpo_loss,
 };
-pub(crate) use grpo_selftest::oracle::{LossCase as Batch, Rows};
+pub(crate) use grpo_oracle::{LossCase as Batch, Rows};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

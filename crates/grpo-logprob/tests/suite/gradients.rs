@@ -2,8 +2,10 @@
 //! difference quotients by `grpo selftest`.
 
 use burn::tensor::DType;
-use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
-use grpo_selftest::{oracle, scores};
+use grpo_oracle::{ScoreCase, Under};
+use grpo_selftest::scores::{Scored, Way, scored};
+use grpo_oracle as oracle;
+use grpo_selftest::scores;
 
 use crate::{device, formats, most_accurate};
 

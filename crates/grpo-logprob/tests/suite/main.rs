@@ -1,4 +1,4 @@
-//! Tests log-probabilities. The reference implementation in f64 loops is part of grpo-selftest.
+//! Tests log-probabilities. The reference implementation in f64 loops is part of grpo-oracle.
 //!
 //! Scores are tested on the device that `BURN_DEVICE` names.
 

@@ -3,8 +3,9 @@
 use burn::tensor::{DType, Tensor, TensorData};
 use grpo_data::TokenSet;
 use grpo_logprob::{Head, Targets, exact_kl, score, score_logits};
-use grpo_selftest::oracle;
-use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
+use grpo_oracle as oracle;
+use grpo_oracle::{ScoreCase, Under};
+use grpo_selftest::scores::{Scored, Way, scored};
 use proptest::prelude::*;
 
 use crate::{device, formats, most_accurate};

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::SelftestError;
 use crate::golden::read::{Problem, cases, check_length, check_shape, mask_of};
 use crate::golden::settings::Settings;
-use crate::oracle::{LossCase, Rows};
+use grpo_oracle::{LossCase, Rows};
 
 /// A loss case and the results computed by TRL.
 #[derive(Clone, Debug)]

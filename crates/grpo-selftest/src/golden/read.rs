@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::SelftestError;
-use crate::oracle::Rows;
+use grpo_oracle::Rows;
 
 /// A problem with a case: the key and a message.
 pub(super) type Problem = (&'static str, String);

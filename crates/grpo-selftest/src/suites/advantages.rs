@@ -4,8 +4,8 @@ use grpo_core::{
     AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale, weighted_group_advantages,
 };
 
-use crate::generate::Draws;
-use crate::oracle;
+use grpo_oracle::Draws;
+use grpo_oracle as oracle;
 use crate::report::{Suite, Tolerance};
 use crate::tensors::Precision;
 

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use grpo_core::{KlConfig, KlEstimator, KlPlacement, LossConfig, Preset, RatioLevel, Surrogate};
 
-use crate::oracle::LossCase;
+use grpo_oracle::LossCase;
 use crate::report::{Suite, Tolerance};
 use crate::suites::generated_losses::cases;
 use crate::tensors::{Precision, evaluate, rounded};

@@ -5,8 +5,8 @@ use grpo_core::{
     Preset, RatioLevel, Surrogate,
 };
 
-use crate::generate::Draws;
-use crate::oracle::{LossCase, Rows};
+use grpo_oracle::Draws;
+use grpo_oracle::{LossCase, Rows};
 
 /// A generated case with its settings and batch totals.
 pub(super) struct Generated {

@@ -3,7 +3,7 @@
 use grpo_core::{Advantages, Aggregation, RewardScale, weighted_group_advantages};
 
 use crate::golden::GoldenAdvantages;
-use crate::oracle;
+use grpo_oracle as oracle;
 use crate::report::{Comparison, Suite, Tolerance, largest};
 use crate::tensors::Precision;
 

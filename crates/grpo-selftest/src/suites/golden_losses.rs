@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use grpo_core::{LossTerms, RatioLevel, SequenceTerms};
 
 use crate::golden::GoldenLoss;
-use crate::oracle::{self, LossCase, Rows};
+use grpo_oracle::{self as oracle, LossCase, Rows};
 use crate::report::{Comparison, Suite, Tolerance};
 use crate::tensors::{Precision, evaluate, rounded};
 

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use crate::oracle;
+use grpo_oracle as oracle;
 use crate::report::{Suite, Tolerance};
 use crate::suites::generated_losses::{Generated, cases};
 use crate::tensors::{Precision, evaluate};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use burn::tensor::Device;
 use grpo_core::{HighEntropy, sequence_kl};
 
-use crate::oracle;
+use grpo_oracle as oracle;
 use crate::report::{Comparison, Suite, Tolerance};
 use crate::suites::generated_losses::{Generated, cases};
 use crate::tensors::{Precision, evaluate};

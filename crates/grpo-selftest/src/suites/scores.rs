@@ -2,9 +2,10 @@
 
 use burn::tensor::Device;
 
-use crate::oracle;
+use grpo_oracle as oracle;
 use crate::report::{Suite, Tolerance};
-use crate::scores::{ScoreCase, Under, Way, scored};
+use crate::scores::{Way, scored};
+use grpo_oracle::{ScoreCase, Under};
 use crate::tensors::Precision;
 
 const SIZES: [usize; 3] = [6, 5, 37];

@@ -2,5 +2,4 @@
 
 mod files;
 mod models;
-mod oracle;
 mod report;

@@ -2,7 +2,7 @@
 
 use grpo_core::{BatchTotals, LossConfig, MismatchCorrection, MismatchMode, RatioLevel, Surrogate};
 
-use crate::oracle::{LossCase, Rows};
+use crate::{LossCase, Rows};
 
 /// Values that stay constant when a log-probability or entropy is perturbed.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Compares the reference implementation with values calculated by hand.
 
 use grpo_core::{AdvantageConfig, BatchTotals, KlEstimator, Preset, RewardScale};
-use grpo_selftest::oracle::{self, LossCase};
+use grpo_oracle::{self as oracle, LossCase};
 
 /// Creates two sequences: one with the ratios 2 and ½, and one with a ratio of 1 and a padded
 /// position.

@@ -1,37 +1,44 @@
 //! Generates reproducible test cases, which are the same on every machine.
 
 /// Uniform random numbers, determined by suite, case and counter (Steele et al. 2014, SplitMix64).
-pub(crate) struct Draws {
+pub struct Draws {
     key: u64,
     count: u64,
 }
 
 impl Draws {
-    pub(crate) fn new(suite: u64, case: usize) -> Self {
+    /// Starts the numbers of a case of a suite.
+    pub fn new(suite: u64, case: usize) -> Self {
         Self { key: mixed(mixed(suite) ^ case as u64), count: 0 }
     }
 
     /// Returns a number in [0, 1).
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         self.count += 1;
         let bits = mixed(self.key.wrapping_add(self.count.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
         (bits >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+    /// Returns a number in [low, high).
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
     /// Returns an integer in `low..=high`.
-    pub(crate) fn whole(&mut self, low: usize, high: usize) -> usize {
+    pub fn whole(&mut self, low: usize, high: usize) -> usize {
         low + (self.unit() * (high - low + 1) as f64) as usize
     }
 
-    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+    /// Returns true with this probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    pub(crate) fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+    /// Returns one of the choices, each with the same probability.
+    ///
+    /// # Panics
+    /// Panics if there are no choices.
+    pub fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.whole(0, choices.len() - 1)].clone()
     }
 }

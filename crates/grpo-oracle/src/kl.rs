@@ -2,7 +2,7 @@
 
 use grpo_core::{KlEstimator, LossConfig};
 
-use crate::oracle::LossCase;
+use crate::LossCase;
 
 /// Returns the KL estimate at a position. With bias correction, it is multiplied by the ratio `c`.
 ///

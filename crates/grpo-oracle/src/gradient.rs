@@ -2,9 +2,9 @@
 
 use grpo_core::{BatchTotals, LossConfig, Surrogate};
 
-use crate::oracle::frozen::{Frozen, ratios};
-use crate::oracle::loss::value;
-use crate::oracle::{LossCase, Rows};
+use crate::frozen::{Frozen, ratios};
+use crate::loss::value;
+use crate::{LossCase, Rows};
 
 /// Gradient of a loss. Padding has a gradient of 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Gradient {
 /// 1e-11. This step size nearly minimises their sum.
 const STEP: f64 = 1e-5;
 
-/// Computes the gradient of [`crate::oracle::loss`]. Values behind a stop-gradient stay constant:
+/// Computes the gradient of [`crate::loss`]. Values behind a stop-gradient stay constant:
 /// π_old on the first update, the CISPO and VESPO weights, and all masks.
 pub fn gradient(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> Gradient {
     let frozen = Frozen::at(case, config, totals);

@@ -1,9 +1,8 @@
-//! Independent reference implementations in plain f64 loops. They follow the formulas directly,
-//! which makes them slow but short enough to verify by reading. Configuration types are shared with
-//! `grpo-core`, but no computations are.
+#![doc = include_str!("../README.md")]
 
 mod adaptive_kl;
 mod advantages;
+mod draws;
 mod entropy;
 mod frozen;
 mod gradient;
@@ -11,15 +10,18 @@ mod kl;
 mod loss;
 mod metrics;
 mod score;
+mod score_case;
 
 pub use adaptive_kl::adaptive_kl;
 pub use advantages::advantages;
+pub use draws::Draws;
 pub use entropy::high_entropy;
 pub use gradient::{Gradient, gradient, near_a_kink};
 pub use kl::sequence_kl;
 pub use loss::loss;
 pub use metrics::metrics;
 pub use score::{log_policy, score, score_gradients};
+pub use score_case::{ScoreCase, Under};
 
 use grpo_core::BatchTotals;
 

@@ -2,9 +2,9 @@
 
 use grpo_core::{BatchTotals, LossConfig, Reduction, Surrogate};
 
-use crate::oracle::LossCase;
-use crate::oracle::frozen::{Frozen, ratios};
-use crate::oracle::kl::penalty;
+use crate::LossCase;
+use crate::frozen::{Frozen, ratios};
+use crate::kl::penalty;
 
 /// Returns the contribution of a case to the loss of the optimizer batch.
 ///

@@ -1,6 +1,4 @@
-//! Loss inputs.
-
-use burn::tensor::{DType, Tensor};
+//! Loss inputs as plain numbers.
 
 use crate::dual::{Dual, Variable, largest_exponent};
 use crate::mismatch::tokens_per_quotient;
@@ -8,12 +6,11 @@ use crate::terms::SamplingTerms;
 use crate::{BatchTotals, HighEntropy, KlConfig, MismatchCorrection, RatioLevel};
 
 /// Loss inputs for the action tokens of several sequences. Sequences are packed one after another
-/// without padding. The loss is differentiated with respect to `logprobs`, `entropies` and
-/// `exact_kl`. All other inputs are constants.
-#[derive(Clone, Debug)]
-pub struct LossInputs<'a> {
+/// without padding.
+#[derive(Clone, Copy, Debug)]
+pub struct HostInputs<'a> {
     /// `log π_θ` for each token, `[n]`.
-    pub logprobs: Tensor<1>,
+    pub logprobs: &'a [f64],
     /// Sequence index for each token, `[n]`, in ascending order.
     pub rows: &'a [usize],
     /// Advantage for each sequence, `[b]`. Sequences without tokens are allowed.
@@ -25,40 +22,16 @@ pub struct LossInputs<'a> {
     /// Log-probabilities recorded by the sampler, `[n]`. Required for mismatch correction.
     pub sampling_logprobs: Option<&'a [f64]>,
     /// `KL(π_θ ‖ π_ref)` over the vocabulary, `[n]`. Required by [`crate::KlEstimator::Exact`].
-    pub exact_kl: Option<Tensor<1>>,
+    pub exact_kl: Option<&'a [f64]>,
     /// Entropy of π_θ in nats for each token, `[n]`. Required for the high-entropy mask and the
     /// entropy bonus.
-    pub entropies: Option<Tensor<1>>,
+    pub entropies: Option<&'a [f64]>,
     /// Entropy bonus coefficient for this update, usually [`crate::EntropyController::coef`]. 0
     /// disables the bonus.
     pub entropy_coef: f64,
-}
-
-impl<'a> LossInputs<'a> {
-    /// Creates inputs for a first update without a reference. Other inputs can be set through the
-    /// fields.
-    pub fn on_policy(logprobs: Tensor<1>, rows: &'a [usize], advantages: &'a [f64]) -> Self {
-        Self {
-            logprobs,
-            rows,
-            advantages,
-            old_logprobs: None,
-            ref_logprobs: None,
-            sampling_logprobs: None,
-            exact_kl: None,
-            entropies: None,
-            entropy_coef: 0.0,
-        }
-    }
-}
-
-/// Host copy of [`LossInputs`].
-pub(crate) struct HostInputs<'a> {
-    inputs: &'a LossInputs<'a>,
-    logprobs: Vec<f64>,
-    exact_kl: Option<Vec<f64>>,
-    entropies: Option<Vec<f64>>,
-    largest_exponent: f64,
+    /// Largest number in the format in which the derivatives are used: `f64::MAX`, or that of f32 or
+    /// a smaller one.
+    pub largest: f64,
 }
 
 /// A single sequence in [`HostInputs`].
@@ -76,71 +49,83 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl<'a> HostInputs<'a> {
-    /// Copies the inputs to the host.
-    ///
+    /// Creates f64 inputs for a first update without a reference. Other inputs can be set through
+    /// the fields.
+    pub fn on_policy(logprobs: &'a [f64], rows: &'a [usize], advantages: &'a [f64]) -> Self {
+        Self {
+            logprobs,
+            rows,
+            advantages,
+            old_logprobs: None,
+            ref_logprobs: None,
+            sampling_logprobs: None,
+            exact_kl: None,
+            entropies: None,
+            entropy_coef: 0.0,
+            largest: f64::MAX,
+        }
+    }
+
     /// # Panics
     /// Panics if an input per token differs in length from `logprobs`, if `rows` is not ascending, or
     /// if a sequence in `rows` has no advantage.
-    pub(crate) fn read(inputs: &'a LossInputs<'a>) -> Self {
-        let [tokens] = inputs.logprobs.dims();
-        assert_eq!(inputs.rows.len(), tokens, "each token belongs to a sequence");
-        assert!(inputs.rows.is_sorted(), "the tokens of a sequence are adjacent");
-        let sequences = inputs.rows.last().map_or(0, |last| last + 1);
-        assert!(sequences <= inputs.advantages.len(), "each sequence has an advantage");
-        let slices = [inputs.old_logprobs, inputs.ref_logprobs, inputs.sampling_logprobs];
-        let tensors = [&inputs.exact_kl, &inputs.entropies];
-        let tensors = tensors.into_iter().flatten().map(|values| values.dims()[0]);
-        for found in slices.into_iter().flatten().map(<[f64]>::len).chain(tensors) {
-            assert_eq!(found, tokens, "each token has one value of each input");
-        }
-        let largest = inputs.logprobs.dtype().finfo().expect("floating-point numbers").max;
-        Self {
-            inputs,
-            logprobs: host(&inputs.logprobs),
-            exact_kl: inputs.exact_kl.as_ref().map(host),
-            entropies: inputs.entropies.as_ref().map(host),
-            largest_exponent: largest_exponent(largest),
+    pub(crate) fn check(&self) {
+        let tokens = self.logprobs.len();
+        assert_eq!(self.rows.len(), tokens, "each token belongs to a sequence");
+        assert!(self.rows.is_sorted(), "the tokens of a sequence are adjacent");
+        let sequences = self.rows.last().map_or(0, |last| last + 1);
+        assert!(sequences <= self.advantages.len(), "each sequence has an advantage");
+        let of_tokens = [
+            self.old_logprobs,
+            self.ref_logprobs,
+            self.sampling_logprobs,
+            self.exact_kl,
+            self.entropies,
+        ];
+        for found in of_tokens.into_iter().flatten() {
+            assert_eq!(found.len(), tokens, "each token has one value of each input");
         }
     }
 
     /// Returns the number of sequences and the number of tokens.
     pub(crate) fn size(&self) -> [usize; 2] {
-        [self.inputs.advantages.len(), self.logprobs.len()]
+        [self.advantages.len(), self.logprobs.len()]
     }
 
     /// Returns the high-entropy mask, with the threshold rounded to the precision of the entropies.
     pub(crate) fn high_entropy(&self, totals: &BatchTotals) -> HighEntropy {
         let kept = totals.high_entropy.expect("a high-entropy mask requires a threshold");
-        match self.inputs.logprobs.dtype() {
-            DType::F64 => kept,
-            _ => HighEntropy { threshold: f64::from(kept.threshold as f32), ..kept },
+        match self.largest > f64::from(f32::MAX) {
+            true => kept,
+            false => HighEntropy { threshold: f64::from(kept.threshold as f32), ..kept },
         }
     }
 
     /// Returns the weight of each token entropy in the bonus, or `None` if the bonus is disabled.
     pub(crate) fn entropy_bonus(&self, totals: &BatchTotals) -> Option<f64> {
-        let coef = Some(self.inputs.entropy_coef).filter(|&coef| coef != 0.0)?;
+        let coef = Some(self.entropy_coef).filter(|&coef| coef != 0.0)?;
         assert!(self.entropies.is_some(), "an entropy bonus requires entropies");
         Some(coef / totals.bonus_tokens().max(1) as f64)
     }
 
-    pub(crate) fn sequences(&self) -> impl Iterator<Item = Sequence<'_>> {
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = Sequence<'a>> {
+        let inputs = *self;
+        let largest_exponent = largest_exponent(inputs.largest);
         let mut end = 0;
-        self.inputs.advantages.iter().enumerate().map(move |(row, &advantage)| {
+        inputs.advantages.iter().enumerate().map(move |(row, &advantage)| {
             let start = end;
-            end += self.inputs.rows[start..].iter().take_while(|&&own| own == row).count();
-            let range = start..end;
-            let part = |values: Option<&'a [f64]>| values.map(|values| &values[range.clone()]);
-            let logprobs = &self.logprobs[range.clone()];
+            end += inputs.rows[start..].iter().take_while(|&&own| own == row).count();
+            let of_row = |values: &'a [f64]| &values[start..end];
+            let logprobs = of_row(inputs.logprobs);
             Sequence {
                 advantage,
                 logprobs,
-                old: part(self.inputs.old_logprobs).unwrap_or(logprobs),
-                sampling: part(self.inputs.sampling_logprobs),
-                reference: part(self.inputs.ref_logprobs),
-                entropies: self.entropies.as_ref().map(|values| &values[range.clone()]),
-                exact_kl: self.exact_kl.as_ref().map(|values| &values[range.clone()]),
-                largest_exponent: self.largest_exponent,
+                old: inputs.old_logprobs.map_or(logprobs, of_row),
+                sampling: inputs.sampling_logprobs.map(of_row),
+                reference: inputs.ref_logprobs.map(of_row),
+                entropies: inputs.entropies.map(of_row),
+                exact_kl: inputs.exact_kl.map(of_row),
+                largest_exponent,
             }
         })
     }
@@ -221,8 +206,4 @@ impl Sequence<'_> {
 
 fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
-}
-
-fn host(tensor: &Tensor<1>) -> Vec<f64> {
-    tensor.to_data().iter::<f64>().collect()
 }

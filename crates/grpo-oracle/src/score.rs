@@ -1,6 +1,6 @@
 //! Log-probabilities and entropies, computed directly from their definitions.
 
-use crate::scores::ScoreCase;
+use crate::ScoreCase;
 
 /// Returns `ln π(v)` for each id that can be sampled at position `i`.
 pub fn log_policy(case: &ScoreCase, i: usize) -> Vec<(u32, f64)> {

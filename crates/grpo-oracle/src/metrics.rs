@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use grpo_core::{BatchTotals, LossConfig, RatioLevel, Surrogate};
 
-use crate::oracle::LossCase;
-use crate::oracle::frozen::{Frozen, bounded, ratios};
-use crate::oracle::kl::penalty;
+use crate::LossCase;
+use crate::frozen::{Frozen, bounded, ratios};
+use crate::kl::penalty;
 
 /// Returns the metrics for a case by name. Undefined metrics are omitted.
 ///
