@@ -78,7 +78,7 @@ pub fn generate<M: LanguageModel>(
         .and_then(|rollout| rollout.stopping_at(&generation.stop, &decoder(codec)))
         .context("sampling")?;
     let key =
-        StepKey { seed: generation.seed, purpose: Purpose::Evaluation, step: 0, policy_version: 0 };
+        StepKey { seed: generation.seed, purpose: Purpose::EVALUATION, step: 0, policy_version: 0 };
     let count = prompts.len() as u64 * u64::from(number);
     let _phase = Phase::begin(format!("sampling {count} completions"));
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)

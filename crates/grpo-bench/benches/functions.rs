@@ -169,7 +169,7 @@ const LONGEST: usize = 256;
 
 impl Lengths {
     fn of(self, completions: usize) -> Vec<usize> {
-        let rng = CounterRng::new(3, Purpose::Evaluation);
+        let rng = CounterRng::new(3, Purpose::EVALUATION);
         let drawn = |i: usize| 8 + rng.below([i as u32, 0, 0, 0], 249) as usize;
         let ragged: Vec<usize> = (0..completions).map(drawn).collect();
         let total: usize = ragged.iter().sum();
@@ -224,7 +224,7 @@ fn learning_of(lengths: Lengths) -> anyhow::Result<Work> {
 }
 
 fn group_of(model: Model, prompt: Prompt, lengths: &[usize]) -> Group {
-    let rng = CounterRng::new(4, Purpose::Evaluation);
+    let rng = CounterRng::new(4, Purpose::EVALUATION);
     let vocabulary = model.size.vocabulary();
     let completion = |(sample, &length): (usize, &usize)| {
         let sample = sample as u32;

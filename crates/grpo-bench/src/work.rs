@@ -48,7 +48,7 @@ impl Repetition {
 
 /// Returns `count` random token ids of a row.
 fn random_ids(seed: u64, row: usize, count: usize, model: Model) -> Vec<u32> {
-    let rng = CounterRng::new(seed, Purpose::Evaluation);
+    let rng = CounterRng::new(seed, Purpose::EVALUATION);
     let vocabulary = model.size.vocabulary() as u64;
     let id = |place: usize| rng.below([place as u32, row as u32, 0, 0], vocabulary) as u32;
     (0..count).map(id).collect()

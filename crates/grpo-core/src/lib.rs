@@ -36,8 +36,8 @@ pub use advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, Re
 pub use config::LossConfig;
 pub use entropy::{EntropyBonus, EntropyController, HighEntropy};
 pub use error::ConfigError;
-pub use kl::{KlConfig, KlEstimator, KlPlacement, sequence_kl};
 pub use host_inputs::HostInputs;
+pub use kl::{KlConfig, KlEstimator, KlPlacement, sequence_kl};
 pub use loss::loss_terms;
 pub use mismatch::{MismatchCorrection, MismatchMode, RatioLevel};
 pub use outcome::TokenOutcome;

@@ -42,7 +42,7 @@ impl EpochOrder {
     pub fn new(seed: u64, len: usize) -> Self {
         let items = u32::try_from(len).expect("a data set has fewer than 2^32 items");
         assert!(items > 0, "an order of {items} items has no next item");
-        let rng = CounterRng::new(seed, Purpose::DataOrder);
+        let rng = CounterRng::new(seed, Purpose::DATA_ORDER);
         Self { rng, position: OrderPosition::default(), items: shuffled(&rng, 0, items) }
     }
 

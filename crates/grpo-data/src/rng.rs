@@ -10,40 +10,29 @@ use std::f64::consts::TAU;
 
 /// The purpose of a random number. Different purposes use independent streams.
 ///
-/// The discriminants affect results, so they must never be changed or reused.
+/// A purpose with its own numbers is a constant at its owner. Its number affects results, so it must
+/// never be changed or reused; `cargo xtask tidy` checks that all of them differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum Purpose {
+pub struct Purpose(u32);
+
+impl Purpose {
     /// Initial model parameters.
-    Initialisation = 1,
+    pub const INITIALISATION: Purpose = Purpose::new(1);
     /// The order of training items.
-    DataOrder = 2,
+    pub const DATA_ORDER: Purpose = Purpose::new(2);
     /// Token sampling during training and for generation commands.
-    Sampling = 3,
+    pub const SAMPLING: Purpose = Purpose::new(3);
     /// Dropout masks.
-    Dropout = 4,
+    pub const DROPOUT: Purpose = Purpose::new(4);
     /// Evaluation, which must not affect training.
-    Evaluation = 5,
+    pub const EVALUATION: Purpose = Purpose::new(5);
     /// Augmentation of training data.
-    Augmentation = 6,
-    /// Selection of held-out molecules.
-    DataSplit = 7,
-    /// Token sampling for the trial batch before training.
-    Preflight = 8,
-    /// Passages and masks for masked-language-model training.
-    Masking = 9,
-    /// Masks for GRPO prompts, which are independent of the masks in pre-training.
-    MaskedPrompts = 10,
-    /// Grouped splits of records.
-    GroupSplit = 11,
-    /// Completions and examples for diversity terms.
-    Diversity = 12,
-    /// Removal of conditions from training examples.
-    ConditionDropout = 13,
-    /// Conditions for GRPO prompts.
-    Conditions = 14,
-    /// Replayed completions and proposals derived from them.
-    Replay = 15,
+    pub const AUGMENTATION: Purpose = Purpose::new(6);
+
+    /// Creates a purpose with a number that no other purpose has.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 /// The Philox4x32-10 generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
@@ -62,7 +51,7 @@ impl CounterRng {
         // A Philox block under a fixed key compresses the 96 bits of (seed, purpose) to a 64-bit
         // key. Callers can then use all 128 bits of the counter.
         let [k0, k1, _, _] =
-            philox4x32_10([seed as u32, (seed >> 32) as u32, purpose as u32, 0], KEY_OF_KEYS);
+            philox4x32_10([seed as u32, (seed >> 32) as u32, purpose.0, 0], KEY_OF_KEYS);
         Self { key: [k0, k1] }
     }
 
@@ -130,7 +119,7 @@ mod tests {
     /// were computed with an independent implementation in Python.
     #[test]
     fn results_stay_what_they_are() {
-        let rng = CounterRng::new(42, Purpose::Sampling);
+        let rng = CounterRng::new(42, Purpose::SAMPLING);
         assert_eq!(rng.bits([1, 2, 3, 4]), [0x48bd_e9b4, 0xc191_e2a6, 0xb67a_eb60, 0x56bd_e6ce]);
         assert_eq!(rng.uniform([1, 2, 3, 4]), 0.756_132_283_779_826_9);
         assert_eq!(rng.normal([1, 2, 3, 4]), -0.889_761_144_250_145_9);
@@ -139,13 +128,13 @@ mod tests {
 
     #[test]
     fn seeds_purposes_and_counters_give_different_bits() {
-        let one = CounterRng::new(1, Purpose::Sampling);
+        let one = CounterRng::new(1, Purpose::SAMPLING);
         assert_ne!(one.bits([0; 4]), one.bits([1, 0, 0, 0]));
         assert_ne!(one.bits([0; 4]), one.bits([0, 0, 0, 1]));
         for other in [
-            CounterRng::new(2, Purpose::Sampling),
-            CounterRng::new(1 << 32, Purpose::Sampling),
-            CounterRng::new(1, Purpose::Dropout),
+            CounterRng::new(2, Purpose::SAMPLING),
+            CounterRng::new(1 << 32, Purpose::SAMPLING),
+            CounterRng::new(1, Purpose::DROPOUT),
         ] {
             assert_ne!(one.bits([0; 4]), other.bits([0; 4]));
         }
@@ -160,7 +149,7 @@ mod tests {
     /// Uses 100,000 draws and a tolerance of five standard errors.
     #[test]
     fn moments_are_those_of_the_distributions() {
-        let rng = CounterRng::new(7, Purpose::Evaluation);
+        let rng = CounterRng::new(7, Purpose::EVALUATION);
         let n = 100_000;
         let check = |name: &str, values: Vec<f64>, mean: f64, sd: f64| {
             let found = values.iter().sum::<f64>() / n as f64;
@@ -182,7 +171,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_draw_is_in_range(seed: u64, counter: [u32; 4], bound in 1u64..) {
-            let rng = CounterRng::new(seed, Purpose::Augmentation);
+            let rng = CounterRng::new(seed, Purpose::AUGMENTATION);
             prop_assert!((0.0..1.0).contains(&rng.uniform(counter)));
             prop_assert!(rng.normal(counter).abs() < 8.6);
             prop_assert!(rng.below(counter, bound) < bound);

@@ -4,6 +4,9 @@ use crate::{CounterRng, Purpose};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
+/// Selection of held-out items.
+const DATA_SPLIT: Purpose = Purpose::new(7);
+
 /// Returns the draw for an item. It depends only on the item's content and the seed, not on its
 /// position in a file or on other items.
 pub fn split_draw(seed: u64, content: &[u8]) -> [u32; 4] {
@@ -11,7 +14,7 @@ pub fn split_draw(seed: u64, content: &[u8]) -> [u32; 4] {
     let counter = std::array::from_fn(|i| {
         u32::from_le_bytes([hash[4 * i], hash[4 * i + 1], hash[4 * i + 2], hash[4 * i + 3]])
     });
-    CounterRng::new(seed, Purpose::DataSplit).bits(counter)
+    CounterRng::new(seed, DATA_SPLIT).bits(counter)
 }
 
 /// Returns the threshold for holding out items: all items with a smaller draw are held out.

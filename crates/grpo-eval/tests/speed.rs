@@ -9,7 +9,7 @@ use grpo_eval::GroupDiversity;
 /// minutes.
 #[test]
 fn ten_thousand_texts_are_measured_in_seconds() {
-    let rng = CounterRng::new(1, Purpose::Evaluation);
+    let rng = CounterRng::new(1, Purpose::EVALUATION);
     let word = |text: u32, position: u32| {
         let share = rng.uniform([text, position, 0, 0]);
         format!("w{}", (5000.0 * share * share * share) as u32)

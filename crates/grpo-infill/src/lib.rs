@@ -31,7 +31,7 @@ pub use masked_lm::{
     CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
     MaskRatioWeighting, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective, ModifierConfig,
 };
-pub use masked_stream::{MaskedData, MaskedStream};
+pub use masked_stream::{MASKED_PROMPTS, MASKING, MaskedData, MaskedStream};
 pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
 pub use passages::{PassageOptions, PassageReport, PassageUnit, Passages, Split};
 pub use reward::{InfillReward, Judge};

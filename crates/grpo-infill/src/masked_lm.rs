@@ -192,7 +192,7 @@ impl<'a> MaskedLmObjective<'a> {
         let distribution = settings
             .checked(data.characters.len())
             .map_err(|fault| distribution_fault("sampling", &fault))?;
-        let rng = CounterRng::new(seed, Purpose::Sampling);
+        let rng = CounterRng::new(seed, Purpose::SAMPLING);
         let batches = PreparedBatches::new(data.train.clone());
         let objective = Self { data, batches, judge, config, distribution, rng };
         let plan = config.steps.plan(&config.transfer, seed);

@@ -5,6 +5,12 @@ use crate::{Characters, MaskedText, Masking, MaskingPlan, PassageUnit, Passages,
 use grpo_data::{CounterRng, DataError, Purpose};
 use std::sync::Arc;
 
+/// Passages and masks for masked-language-model training.
+pub const MASKING: Purpose = Purpose::new(9);
+
+/// Masks for GRPO prompts, which are independent of the masks in pre-training.
+pub const MASKED_PROMPTS: Purpose = Purpose::new(10);
+
 /// An infinite stream of batches of masked text, generated on demand.
 ///
 /// A batch depends only on the seed, purpose, split, plan, index and size. The stream has no state
@@ -141,8 +147,8 @@ impl MaskedData {
         };
         Ok(Self {
             characters: passages.characters().clone(),
-            train: stream(Split::Train, Purpose::Masking)?,
-            validation: stream(Split::Validation, Purpose::Evaluation)?,
+            train: stream(Split::Train, MASKING)?,
+            validation: stream(Split::Validation, Purpose::EVALUATION)?,
         })
     }
 }

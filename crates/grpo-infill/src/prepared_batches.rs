@@ -73,10 +73,10 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use grpo_data::Purpose;
-
     use super::*;
-    use crate::{Corruption, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split};
+    use crate::{
+        Corruption, MASKING, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
+    };
 
     fn stream(max_ratio: f64) -> MaskedStream {
         let options =
@@ -85,8 +85,7 @@ mod tests {
             Passages::from_text(&"abcdefgh".repeat(10), Path::new("text"), &options, None);
         let stages = vec![Masking::Random { min_ratio: 0.0, max_ratio }];
         let plan = MaskingPlan::new(stages, Corruption::None).unwrap();
-        MaskedStream::new(Arc::new(passages.unwrap()), Split::Train, plan, 1, Purpose::Masking)
-            .unwrap()
+        MaskedStream::new(Arc::new(passages.unwrap()), Split::Train, plan, 1, MASKING).unwrap()
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Characters;
-use crate::{FillBlanks, MaskedStream, MaskedText, MaskingPlan, Split};
+use crate::{FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split};
 use anyhow::Context;
 use clap::ValueEnum;
-use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, Purpose, TextCodec, deserialize_settings};
+use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
 use grpo_train::{Actions, TrainError};
@@ -169,8 +169,7 @@ impl Source for BlankSections {
         let report = format!("{}: {}", section.file.display(), passages.report());
         let stream = |split| {
             let passages = Arc::clone(&passages);
-            MaskedStream::new(passages, split, masking.clone(), seed, Purpose::MaskedPrompts)?
-                .checked()
+            MaskedStream::new(passages, split, masking.clone(), seed, MASKED_PROMPTS)?.checked()
         };
         let train = stream(Split::Train).context("masking")?;
         let held_out = stream(Split::Validation).context("masking")?;

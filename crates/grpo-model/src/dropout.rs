@@ -38,7 +38,7 @@ impl Dropout {
             (0.0..1.0).contains(&probability),
             "dropout probability {probability} is out of range"
         );
-        let rng = CounterRng::new(seed, Purpose::Dropout);
+        let rng = CounterRng::new(seed, Purpose::DROPOUT);
         Self { probability, source: Some(Source { rng, update, place: 0 }) }
     }
 

@@ -42,7 +42,7 @@ impl Adapter {
             );
             return Err(ModelError::lora("rank", message));
         }
-        let rng = CounterRng::new(seed, Purpose::Initialisation);
+        let rng = CounterRng::new(seed, Purpose::INITIALISATION);
         let pairs = layers
             .iter()
             .filter(chosen)

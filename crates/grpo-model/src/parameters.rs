@@ -41,7 +41,7 @@ impl Parameters {
     /// Creates a source of random values with the standard deviations in `of`. Equal seeds give
     /// equal models.
     pub(crate) fn random(seed: u64, of: &Description, device: &Device) -> Self {
-        let rng = CounterRng::new(seed, Purpose::Initialisation);
+        let rng = CounterRng::new(seed, Purpose::INITIALISATION);
         let (deviation, residual_deviation) = (of.initial_deviation, of.residual_deviation);
         let source = Source::Random { rng, tensors: 0, deviation, residual_deviation };
         Self { source, device: device.clone(), precision: WeightPrecision::F32, linears: 0 }

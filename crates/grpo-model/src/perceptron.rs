@@ -34,7 +34,7 @@ impl Perceptron {
     /// # Panics
     /// Panics if a size is 0.
     pub fn random(features: usize, hidden: [usize; 2], seed: u64, device: &Device) -> Self {
-        let rng = CounterRng::new(seed, Purpose::Initialisation);
+        let rng = CounterRng::new(seed, Purpose::INITIALISATION);
         let layer = |(number, [input, output]): (usize, [usize; 2])| {
             assert!(input > 0 && output > 0, "a {input} × {output} layer has no weights");
             let last = if output == 1 { 0.1 } else { 1.0 };
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn features(seed: u64, n: usize) -> Vec<f32> {
-        let rng = CounterRng::new(seed, Purpose::Sampling);
+        let rng = CounterRng::new(seed, Purpose::SAMPLING);
         (0..n as u32).map(|i| 3.0 * rng.normal([i, 0, 0, 0]) as f32).collect()
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn randomized(
     max_tokens: usize,
     seed: u64,
 ) -> Augmentation {
-    let rng = CounterRng::new(seed, Purpose::Augmentation);
+    let rng = CounterRng::new(seed, Purpose::AUGMENTATION);
     Augmentation::new(move |example: &Example, index, epoch| {
         if rng.uniform([index, epoch, 0, 0]) >= probability {
             return None;

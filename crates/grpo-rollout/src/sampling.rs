@@ -25,7 +25,7 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
         let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
-        let kept = self.activations().filter(|_| key.purpose == Purpose::Sampling);
+        let kept = self.activations().filter(|_| key.purpose == Purpose::SAMPLING);
         let task = Task::new(self, policy.prepared(), prompts, key, queue).keeping(kept);
         // Run inside the thread pool. Otherwise, each short operation would have to wait for a
         // thread to wake up.

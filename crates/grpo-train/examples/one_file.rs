@@ -112,7 +112,7 @@ pub(crate) fn train(
         // 1. Rollout: groups of completions o_i ~ π_old(· | q). Random numbers depend on this key,
         //    the prompt, the sample and the position only, so the step can be reproduced.
         let key =
-            StepKey { seed: SEED, purpose: Purpose::Sampling, step, policy_version: updates_done };
+            StepKey { seed: SEED, purpose: Purpose::SAMPLING, step, policy_version: updates_done };
         let groups = sampler.sample(&Frozen::snapshot(&policy), &prompts, key)?;
 
         // 2. Rewards r_i.

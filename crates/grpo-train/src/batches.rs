@@ -68,7 +68,7 @@ impl EpochBatches {
             items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()
         };
         let Some(lengths) = &self.lengths else { return cut(&items) };
-        let rng = CounterRng::new(self.seed, Purpose::DataOrder);
+        let rng = CounterRng::new(self.seed, Purpose::DATA_ORDER);
         let mut batches = Vec::new();
         for (window, items) in items.chunks(self.batch_size * BATCHES_OF_A_WINDOW).enumerate() {
             let mut items = items.to_vec();

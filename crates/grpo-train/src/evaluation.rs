@@ -98,7 +98,7 @@ impl<M: LanguageModel> Evaluation<M> {
     /// Returns an error if sampling fails or if the reward fails for too many completions.
     pub fn of(&self, policy: &M) -> Result<Evaluated, TrainError> {
         let started = Instant::now();
-        let (seed, purpose) = (self.seed, Purpose::Evaluation);
+        let (seed, purpose) = (self.seed, Purpose::EVALUATION);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
         let mut groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
         self.rewards.score_groups(&mut groups, None, &*self.decode)?;

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::in_range;
 use crate::{Archive, ArchivedCall};
 
+/// Replayed completions and proposals derived from them.
+const REPLAY: Purpose = Purpose::new(15);
+
 /// The `[replay]` section: each step also updates the policy with the best completions of the run.
 ///
 /// Replayed completions are drawn by rank. They can be written in random forms, such as another SMILES
@@ -280,7 +283,7 @@ struct Random {
 
 impl Random {
     fn new(seed: u64, step: u32, usage: u32) -> Self {
-        let rng = CounterRng::new(seed, Purpose::Replay);
+        let rng = CounterRng::new(seed, REPLAY);
         Self { rng, place: [step, usage], blocks: 0, bits: Vec::new() }
     }
 

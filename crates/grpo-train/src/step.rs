@@ -289,7 +289,7 @@ impl<M: LanguageModel> Grpo<M> {
     fn snapshot(&self, step: u32) -> (Frozen<M>, StepKey) {
         let policy = Frozen::snapshot_in(self.learner.policy(), self.config.sampling.weights);
         let (seed, policy_version) = (self.seed, self.learner.version());
-        (policy, StepKey { seed, purpose: Purpose::Sampling, step, policy_version })
+        (policy, StepKey { seed, purpose: Purpose::SAMPLING, step, policy_version })
     }
 
     /// Returns the hash of the current policy. `snapshot` must be a snapshot of it.

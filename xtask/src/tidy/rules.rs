@@ -8,6 +8,7 @@ mod links;
 mod manifests;
 mod module_circles;
 mod opened_files;
+mod purposes;
 mod sizes;
 mod tagged_enums;
 
@@ -28,5 +29,6 @@ pub(super) const ALL: &[Rule] = &[
     links::lead_somewhere,
     opened_files::are_regular,
     opened_files::are_not_written_through_links,
+    purposes::have_own_numbers,
     tagged_enums::have_no_unit_variants,
 ];

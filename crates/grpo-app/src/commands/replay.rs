@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let of_step = prompts.of_step(arguments.step - 1, file.train.prompts_per_step)?;
     let key = StepKey {
         seed: file.seed,
-        purpose: Purpose::Sampling,
+        purpose: Purpose::SAMPLING,
         step: arguments.step - 1,
         policy_version: record.policy_version,
     };

@@ -13,6 +13,9 @@ use crate::generate::decoder;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 
+/// Token sampling for the trial batch before training.
+const PREFLIGHT: Purpose = Purpose::new(8);
+
 /// A scored trial batch.
 pub(super) struct Trial {
     groups: Vec<Group>,
@@ -67,8 +70,7 @@ impl Trial {
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
         let sampler = config.sampler(policy, actions, size, longest, &decode)?;
-        let key =
-            StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
+        let key = StepKey { seed: file.seed, purpose: PREFLIGHT, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
         let begun = Instant::now();
         let sampled = sampler.sample(&frozen, &prompts, key).map_err(TrainError::Rollout);

@@ -80,7 +80,7 @@ pub fn timed_sampling(
     flops: f64,
 ) -> Work {
     let policy = Frozen::snapshot(policy);
-    let mut key = StepKey { seed: 1, purpose: Purpose::Sampling, step: 0, policy_version: 0 };
+    let mut key = StepKey { seed: 1, purpose: Purpose::SAMPLING, step: 0, policy_version: 0 };
     Box::new(move || {
         let started = Instant::now();
         let groups = rollout.sample(&policy, &prompts, key)?;

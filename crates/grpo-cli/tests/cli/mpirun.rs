@@ -213,7 +213,7 @@ mod with_mpi {
         assert_eq!(Ended::wait_for(child).code, Some(0));
         let time = connected.elapsed().as_secs_f64();
         let expected = result(&place.path("whole"));
-        let rng = CounterRng::new(5, Purpose::DataOrder);
+        let rng = CounterRng::new(5, Purpose::DATA_ORDER);
         for kill in 0..kills() {
             let child = start(&place, 2, &["train", "train.toml", "--run", "run"]);
             let ranks = ranks(&child, 2).unwrap();

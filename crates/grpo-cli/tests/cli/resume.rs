@@ -87,7 +87,7 @@ pub(crate) fn kill_and_resume(
     whole: Duration,
     expected: &Result,
 ) {
-    let rng = CounterRng::new(seed, Purpose::Evaluation);
+    let rng = CounterRng::new(seed, Purpose::EVALUATION);
     for kill in 0..kills {
         let run = format!("run-{kill}");
         let configuration = format!("{command}.toml");

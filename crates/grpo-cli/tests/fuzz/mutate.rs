@@ -62,7 +62,7 @@ impl Draws {
 
 /// Applies one to eight mutations to `file`. Some of them insert parts of `other`.
 pub(crate) fn changed(file: &[u8], other: &[u8], case: u64) -> Vec<u8> {
-    let mut draws = Draws { rng: CounterRng::new(17, Purpose::Evaluation), case, drawn: 0 };
+    let mut draws = Draws { rng: CounterRng::new(17, Purpose::EVALUATION), case, drawn: 0 };
     let mut bytes = file.to_vec();
     for _ in 0..1 + draws.below(8) {
         let at = draws.below(bytes.len() + 1);

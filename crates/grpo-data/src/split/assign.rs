@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::SplitError;
 use crate::{CounterRng, Purpose};
 
+/// Grouped splits of records.
+const GROUP_SPLIT: Purpose = Purpose::new(11);
+
 /// Splits records into parts and returns the sorted record indices of each part.
 ///
 /// Groups are never split. `groups` and `strata` have one entry per record. Ideally, each part
@@ -98,7 +101,7 @@ fn kind(block: &[usize], strata: &[usize], width: usize) -> Vec<u32> {
 
 /// Returns the blocks in random order, sorted by decreasing size.
 fn visited(kinds: &[Vec<u32>], seed: u64) -> Vec<usize> {
-    let rng = CounterRng::new(seed, Purpose::GroupSplit);
+    let rng = CounterRng::new(seed, GROUP_SPLIT);
     let mut order: Vec<usize> = (0..kinds.len()).collect();
     for last in (1..order.len()).rev() {
         let other = rng.below([last as u32, 0, 0, 0], last as u64 + 1);

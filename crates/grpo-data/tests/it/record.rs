@@ -145,8 +145,8 @@ fn prompts_and_completions_survive_json_and_a_damaged_one_does_not_load() {
 #[test]
 fn each_coordinate_has_a_random_number_of_its_own() {
     let key = parts().key;
-    let base = key.uniform(Purpose::Sampling, 0);
-    let rng = CounterRng::new(1, Purpose::Sampling);
+    let base = key.uniform(Purpose::SAMPLING, 0);
+    let rng = CounterRng::new(1, Purpose::SAMPLING);
     assert_eq!(base, rng.uniform(key.counter(0)));
     for other in [
         SampleKey { seed: 9, ..key },
@@ -154,8 +154,8 @@ fn each_coordinate_has_a_random_number_of_its_own() {
         SampleKey { prompt: 9, ..key },
         SampleKey { sample: 9, ..key },
     ] {
-        assert_ne!(base, other.uniform(Purpose::Sampling, 0));
+        assert_ne!(base, other.uniform(Purpose::SAMPLING, 0));
     }
-    assert_ne!(base, key.uniform(Purpose::Sampling, 1));
-    assert_ne!(base, key.uniform(Purpose::Evaluation, 0));
+    assert_ne!(base, key.uniform(Purpose::SAMPLING, 1));
+    assert_ne!(base, key.uniform(Purpose::EVALUATION, 0));
 }

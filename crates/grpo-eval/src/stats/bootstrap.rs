@@ -53,7 +53,7 @@ pub struct Estimate {
     pub method: IntervalMethod,
 }
 
-/// Separates the bootstrap from other users of [`Purpose::Evaluation`], whose last counter word is a
+/// Separates the bootstrap from other users of [`Purpose::EVALUATION`], whose last counter word is a
 /// step.
 const COUNTER: u32 = u32::from_be_bytes(*b"boot");
 
@@ -102,7 +102,7 @@ impl Bootstrap {
         let all: Vec<usize> = (0..count).collect();
         let value = statistic(&all);
         check_results(&[value])?;
-        let rng = CounterRng::new(self.seed, Purpose::Evaluation);
+        let rng = CounterRng::new(self.seed, Purpose::EVALUATION);
         let mut indices = vec![0; count];
         let mut draws = Vec::with_capacity(self.draws);
         for draw in 0..self.draws {

@@ -267,5 +267,5 @@ fn fill(
         texts.iter().zip(0..).map(|(text, index)| Prompt::of_ids(index, text.ids.clone()));
     let prompts: Vec<Prompt> = prompts.collect();
     let policy = Frozen::snapshot(model);
-    Ok(denoising.fill(&policy, &prompts, trust, quality, arguments.seed, Purpose::Evaluation)?)
+    Ok(denoising.fill(&policy, &prompts, trust, quality, arguments.seed, Purpose::EVALUATION)?)
 }

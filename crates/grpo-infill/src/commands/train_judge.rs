@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use crate::{
     Corruption, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeObjective, JudgeReport,
-    JudgeScaling, JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmObjective,
+    JudgeScaling, JudgeValidationConfig, MASKING, MaskedData, MaskedLmConfig, MaskedLmObjective,
     MaskedStream, Masking, MaskingPlan, Passages, Split, measure_judge,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::Purpose;
 use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use serde::{Deserialize, Serialize};
@@ -113,8 +112,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let (spec, mut judge) = beginning(&file, &infiller, &device)?;
     drop(phase);
     let plan = file.masking.clone().for_judge();
-    let train =
-        MaskedStream::new(passages.clone(), Split::Train, plan, file.seed, Purpose::Masking);
+    let train = MaskedStream::new(passages.clone(), Split::Train, plan, file.seed, MASKING);
     let train = train
         .and_then(MaskedStream::checked)
         .with_context(|| format!("{}masking", origin.place("masking.stages")))?;

@@ -73,8 +73,8 @@ impl<'a> JudgeExamples<'a> {
                 .checked(characters.len())
                 .map_err(|fault| distribution_fault("fill", &fault))?,
             micro_batch_tokens: config.steps.micro_batch_tokens,
-            natural: CounterRng::new(seed, Purpose::Augmentation),
-            drawn: CounterRng::new(seed, Purpose::Sampling),
+            natural: CounterRng::new(seed, Purpose::AUGMENTATION),
+            drawn: CounterRng::new(seed, Purpose::SAMPLING),
         })
     }
 
@@ -135,7 +135,7 @@ mod tests {
     use std::path::Path;
 
     use crate::{
-        Corruption, FillSettings, Masking, MaskingPlan, PassageOptions, PassageUnit, Split,
+        Corruption, FillSettings, MASKING, Masking, MaskingPlan, PassageOptions, PassageUnit, Split,
     };
     use burn::tensor::Device;
     use grpo_logprob::SamplingSettings;
@@ -157,7 +157,7 @@ mod tests {
         let passages = Arc::new(passages);
         let stages = vec![Masking::Random { min_ratio: 0.1, max_ratio: 0.9 }];
         let plan = MaskingPlan::new(stages, Corruption::None).unwrap();
-        let train = MaskedStream::new(passages.clone(), Split::Train, plan, 1, Purpose::Masking);
+        let train = MaskedStream::new(passages.clone(), Split::Train, plan, 1, MASKING);
         let sizes = InfillerConfig::new(passages.characters().len(), LENGTH, 1, 2, 8);
         let config = ModelConfig::infiller(&sizes).unwrap();
         let infiller = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();
@@ -174,8 +174,8 @@ mod tests {
             natural_share: 0.3,
             distribution: settings.checked(vocabulary).unwrap(),
             micro_batch_tokens,
-            natural: CounterRng::new(1, Purpose::Augmentation),
-            drawn: CounterRng::new(1, Purpose::Sampling),
+            natural: CounterRng::new(1, Purpose::AUGMENTATION),
+            drawn: CounterRng::new(1, Purpose::SAMPLING),
         }
     }
 
@@ -234,11 +234,11 @@ mod tests {
         };
         one.distribution = settings.checked(data.passages.characters().len()).unwrap();
         let first = one.batch(0, 16).unwrap();
-        one.drawn = CounterRng::new(2, Purpose::Sampling);
+        one.drawn = CounterRng::new(2, Purpose::SAMPLING);
         assert_eq!(first, one.batch(0, 16).unwrap(), "there is one character to draw");
         let mut all = examples(&data, None);
         let first = all.batch(0, 16).unwrap();
-        all.drawn = CounterRng::new(2, Purpose::Sampling);
+        all.drawn = CounterRng::new(2, Purpose::SAMPLING);
         assert_ne!(first, all.batch(0, 16).unwrap());
     }
 }

@@ -34,7 +34,7 @@ impl ValidationTexts {
         seed: u64,
         round: Round,
     ) -> Result<Self, TrainError> {
-        let rng = CounterRng::new(seed, Purpose::Evaluation);
+        let rng = CounterRng::new(seed, Purpose::EVALUATION);
         let passages = &examples.data.passages;
         let passage =
             |index: usize| passages.passage(Split::Validation, &rng, [index as u32, round as u32]);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_was_replaced_is_what_was_asked_for() {
-        let rng = CounterRng::new(1, Purpose::Evaluation);
+        let rng = CounterRng::new(1, Purpose::EVALUATION);
         for (index, wanted, count) in
             [(2, 0.0, 0), (3, 0.0, 0), (4, 0.3, 3), (5, 0.3, 3), (6, 0.81, 9), (7, 0.81, 9)]
         {

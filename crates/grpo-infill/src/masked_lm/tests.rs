@@ -1,6 +1,8 @@
 //! Compares the loss with plain f64 loops, and its gradients with finite differences.
 
-use crate::{MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split};
+use crate::{
+    MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,9 +22,8 @@ fn data() -> MaskedData {
         crate::Corruption::Bert,
     );
     let plan = plan.unwrap();
-    let stream = |split| {
-        MaskedStream::new(passages.clone(), split, plan.clone(), 1, Purpose::Masking).unwrap()
-    };
+    let stream =
+        |split| MaskedStream::new(passages.clone(), split, plan.clone(), 1, MASKING).unwrap();
     let characters = passages.characters().clone();
     MaskedData { characters, train: stream(Split::Train), validation: stream(Split::Validation) }
 }
@@ -214,7 +215,7 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
         ..SamplingSettings::default()
     };
     let distribution = settings.checked(data.characters.len()).unwrap();
-    let rng = CounterRng::new(1, Purpose::Sampling);
+    let rng = CounterRng::new(1, Purpose::SAMPLING);
     let judge = config.modifiers.judge.as_ref().map(|_| judge(&data));
     let judge = judge.as_ref();
     config.check_with(&model, &data, judge).unwrap();

@@ -133,7 +133,8 @@ impl Ord for OrderedTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grpo_data::{CounterRng, Purpose};
+    use crate::MASKING;
+    use grpo_data::CounterRng;
     use std::collections::BTreeMap;
 
     /// Computes the exact probability of each set of `target` positions, summed over all orders.
@@ -170,7 +171,7 @@ mod tests {
     /// Compares 20,000 draws per case with the exact probabilities, within five standard errors.
     #[test]
     fn sticky_places_are_drawn_one_by_one_by_their_weights() {
-        let rng = CounterRng::new(9, Purpose::Masking);
+        let rng = CounterRng::new(9, MASKING);
         for (len, target, p1, p2) in [
             (5, 3, 0.1, 0.5),
             (5, 2, 0.3, 0.1),
@@ -217,7 +218,7 @@ mod tests {
     /// Extreme weights that lead to infinite times still select enough positions.
     #[test]
     fn odd_weights_still_choose() {
-        let rng = CounterRng::new(9, Purpose::Masking);
+        let rng = CounterRng::new(9, MASKING);
         for (p1, p2) in [(5e-324, 1.0), (1.0, 5e-324), (f64::MAX, 5e-324), (5e-324, f64::MAX)] {
             let places = sticky(9, 6, p1, p2, &Draws { rng, attempt: 0 });
             assert_eq!(places.iter().filter(|one| **one).count(), 6);

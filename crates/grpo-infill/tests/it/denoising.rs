@@ -16,7 +16,7 @@ use crate::neighbours::{LENGTH, MASK, Neighbours, SIZE, SPECIALS, blanked, chara
 use crate::support::{in_pool, prompt};
 
 const SEED: u64 = 5;
-const PURPOSE: Purpose = Purpose::Evaluation;
+const PURPOSE: Purpose = Purpose::EVALUATION;
 /// Offset of the random numbers that select blanks to refill. Positions are smaller.
 const CHOICE: u32 = 1 << 31;
 

@@ -1,7 +1,8 @@
 use crate::texts::{passages, sticky, stream};
 use grpo_data::{Purpose, TextCodec};
 use grpo_infill::{
-    Corruption, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset, PassageUnit, Split,
+    Corruption, MASKING, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset,
+    PassageUnit, Split,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ fn texts_stay_what_they_are() {
     )
     .unwrap();
     let text = |split| {
-        let stream = MaskedStream::new(passages.clone(), split, plan.clone(), 42, Purpose::Masking);
+        let stream = MaskedStream::new(passages.clone(), split, plan.clone(), 42, MASKING);
         let show = |text: &MaskedText| (text.stage, passages.characters().decode(&text.ids));
         stream.unwrap().batch(7, 2).unwrap().iter().map(show).collect::<Vec<_>>()
     };
@@ -44,7 +45,7 @@ fn texts_stay_what_they_are() {
 #[test]
 fn no_batch_comes_twice() {
     let sorted = |index| {
-        let mut texts = of(1, Purpose::Masking, Split::Train).batch(index, 18).unwrap();
+        let mut texts = of(1, MASKING, Split::Train).batch(index, 18).unwrap();
         texts.sort_by(|a, b| a.ids.cmp(&b.ids));
         texts
     };
@@ -64,11 +65,11 @@ fn seeds_purposes_and_halves_have_texts_of_their_own() {
         texts.into_iter().map(|text| (text.stage, text.is_target)).collect::<Vec<_>>()
     };
     let all = [
-        ids(of(1, Purpose::Masking, Split::Train)),
-        ids(of(2, Purpose::Masking, Split::Train)),
-        ids(of(1 << 40, Purpose::Masking, Split::Train)),
-        ids(of(1, Purpose::Evaluation, Split::Train)),
-        ids(of(1, Purpose::Masking, Split::Validation)),
+        ids(of(1, MASKING, Split::Train)),
+        ids(of(2, MASKING, Split::Train)),
+        ids(of(1 << 40, MASKING, Split::Train)),
+        ids(of(1, Purpose::EVALUATION, Split::Train)),
+        ids(of(1, MASKING, Split::Validation)),
     ];
     for i in 0..all.len() {
         assert!(all[..i].iter().all(|other| *other != all[i]), "stream {i}");
@@ -77,7 +78,7 @@ fn seeds_purposes_and_halves_have_texts_of_their_own() {
 
 #[test]
 fn stages_are_mixed_evenly_and_shuffled() {
-    let stream = of(1, Purpose::Masking, Split::Train);
+    let stream = of(1, MASKING, Split::Train);
     let count = |stages: &[usize]| {
         let mut counts = BTreeMap::new();
         for stage in stages {
@@ -121,7 +122,7 @@ proptest! {
     /// A batch is the same after resuming, regardless of the batches requested before.
     #[test]
     fn a_batch_is_a_function_of_its_index(seed: u64, indices in prop::collection::vec(any::<u64>(), 1..5), size in 1usize..12) {
-        let (first, second) = (of(seed, Purpose::Masking, Split::Train), of(seed, Purpose::Masking, Split::Train));
+        let (first, second) = (of(seed, MASKING, Split::Train), of(seed, MASKING, Split::Train));
         let forwards: Vec<_> = indices.iter().map(|index| first.batch(*index, size).unwrap()).collect();
         for (index, texts) in indices.iter().zip(&forwards).rev() {
             prop_assert_eq!(&second.batch(*index, size).unwrap(), texts);

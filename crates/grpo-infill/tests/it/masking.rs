@@ -1,7 +1,8 @@
 use crate::texts::{options, passages, read, sticky, stream};
 use grpo_data::TextCodec;
 use grpo_infill::{
-    Corruption, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset, PassageUnit, Split,
+    Corruption, MASKING, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset,
+    PassageUnit, Split,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -225,11 +226,10 @@ fn a_text_with_longer_lines_in_it_is_cut_at_the_length_of_a_passage() {
 
 #[test]
 fn line_masking_needs_lines() {
-    use grpo_data::Purpose;
     let plan = MaskingPlan::preset(MaskingPreset::SpanAndLines, Corruption::None);
     for (unit, name) in [(PassageUnit::Line, "line"), (PassageUnit::Window, "window")] {
         let passages = passages(unit, 6);
-        let error = MaskedStream::new(passages, Split::Train, plan.clone(), 1, Purpose::Masking);
+        let error = MaskedStream::new(passages, Split::Train, plan.clone(), 1, MASKING);
         assert_eq!(
             error.unwrap_err().to_string(),
             format!(

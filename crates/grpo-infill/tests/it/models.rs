@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_data::Purpose;
 use grpo_infill::{
-    MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
+    MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
 };
 use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
 use grpo_train::{OptimizerConfig, StepsConfig};
@@ -35,8 +35,8 @@ pub(crate) fn stream(
     seed: u64,
 ) -> MaskedStream {
     let purpose = match split {
-        Split::Train => Purpose::Masking,
-        Split::Validation => Purpose::Evaluation,
+        Split::Train => MASKING,
+        Split::Validation => Purpose::EVALUATION,
     };
     MaskedStream::new(passages.clone(), split, plan.clone(), seed, purpose).unwrap()
 }

@@ -1,7 +1,7 @@
 use crate::texts::{letters, options, read, write};
 use flate2::{Compression, write::GzEncoder};
 use grpo_data::{CounterRng, Purpose, TextCodec};
-use grpo_infill::{BLANK, Characters};
+use grpo_infill::{BLANK, Characters, MASKING};
 use grpo_infill::{PassageOptions, PassageUnit, Passages, Split};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::io::Write;
 
 /// Draws `n` passages from a split and returns the distinct texts.
 fn drawn(passages: &Passages, split: Split, n: u32) -> BTreeSet<String> {
-    let rng = CounterRng::new(1, Purpose::Evaluation);
+    let rng = CounterRng::new(1, Purpose::EVALUATION);
     let text = |i| passages.characters().decode(&passages.passage(split, &rng, [i, 0]));
     (0..n).map(text).collect()
 }
@@ -221,7 +221,7 @@ proptest! {
         let options = PassageOptions { length, unit, validation_fraction: fraction };
         let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let Ok(passages) = read(&text, &options) else { return Ok(()) };
-        let rng = CounterRng::new(3, Purpose::Masking);
+        let rng = CounterRng::new(3, MASKING);
         for (split, i) in [Split::Train, Split::Validation].into_iter().zip(0..) {
             for n in 0..20 {
                 let ids = passages.passage(split, &rng, [n, i]);
@@ -265,7 +265,7 @@ proptest! {
 #[test]
 fn all_beginnings_are_equally_likely() {
     let passages = read(&letters(50), &options(PassageUnit::Line, 8)).unwrap();
-    let rng = CounterRng::new(1, Purpose::Masking);
+    let rng = CounterRng::new(1, MASKING);
     let mut counts = std::collections::BTreeMap::new();
     for i in 0..8000 {
         *counts.entry(passages.passage(Split::Train, &rng, [i, 7])).or_insert(0i32) += 1;

@@ -6,7 +6,7 @@ use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_rollout::StepKey;
 
 pub(crate) const KEY: StepKey =
-    StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
+    StepKey { seed: 7, purpose: Purpose::SAMPLING, step: 3, policy_version: 5 };
 
 /// Returns a model whose weights are twice their initial values, plus noise of up to 0.2. Its
 /// probabilities are far from uniform.

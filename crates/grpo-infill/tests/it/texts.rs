@@ -1,8 +1,7 @@
 //! Helpers shared by the tests of passages and masking.
 
-use grpo_data::Purpose;
 use grpo_infill::{
-    MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
+    MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +33,7 @@ pub(crate) fn passages(unit: PassageUnit, length: usize) -> Arc<Passages> {
 }
 
 pub(crate) fn stream(passages: &Arc<Passages>, split: Split, plan: MaskingPlan) -> MaskedStream {
-    MaskedStream::new(passages.clone(), split, plan, 5, Purpose::Masking).unwrap()
+    MaskedStream::new(passages.clone(), split, plan, 5, MASKING).unwrap()
 }
 
 pub(crate) fn sticky(ratio: f64, p1: f64, p2: f64) -> Masking {

@@ -2,10 +2,10 @@
 //! difference quotients by `grpo selftest`.
 
 use burn::tensor::DType;
-use grpo_oracle::{ScoreCase, Under};
-use grpo_selftest::scores::{Scored, Way, scored};
 use grpo_oracle as oracle;
+use grpo_oracle::{ScoreCase, Under};
 use grpo_selftest::scores;
+use grpo_selftest::scores::{Scored, Way, scored};
 
 use crate::{device, formats, most_accurate};
 

@@ -220,7 +220,7 @@ fn no_change_of_a_file_makes_it_panic() {
         Subject::new(&molgpt(), true),
     ];
     let seed = std::env::var("GRPO_DAMAGE_SEED").map_or(1, |n| n.parse().unwrap());
-    let mut dice = Dice { rng: CounterRng::new(seed, Purpose::DataOrder), drawn: 0 };
+    let mut dice = Dice { rng: CounterRng::new(seed, Purpose::DATA_ORDER), drawn: 0 };
     let refused = (0..tries).filter(|i| subjects[*i as usize % 5].try_one(&mut dice)).count();
     assert!(
         refused > tries as usize / 3,

@@ -20,6 +20,9 @@ use toml::Table;
 use super::{Asked, Conditions, Measured, Measures, descriptor, prompt};
 use crate::{ReadOptions, Vocabulary};
 
+/// Conditions for GRPO prompts.
+const CONDITIONS: Purpose = Purpose::new(14);
+
 pub(crate) const SOURCE: SourceKind = SourceKind {
     sections: &["conditions"],
     parse: |mut sections| {
@@ -282,7 +285,7 @@ impl Stream {
 
     /// Returns the conditions of a prompt. `row` is that of a training step; other rows are drawn.
     fn asked(&self, part: Part, step: u32, index: u32, row: Option<usize>) -> Asked {
-        let rng = CounterRng::new(self.seed, Purpose::Conditions);
+        let rng = CounterRng::new(self.seed, CONDITIONS);
         let counter = |draw: u32| [draw, index, step, part as u32];
         let mut draw = 0;
         let mut below = |bound: usize| {

@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn no_few_replies_are_the_whole_error() {
         // A log-normal distribution, similar to that of real likes.
-        let rng = grpo_data::CounterRng::new(1, grpo_data::Purpose::Evaluation);
+        let rng = grpo_data::CounterRng::new(1, grpo_data::Purpose::EVALUATION);
         let scores: Vec<f64> =
             (0..2000).map(|i| (0.003 * (1.5 * rng.normal([i, 0, 0, 0])).exp()).min(1.0)).collect();
         let share = |targets: Vec<f64>| {

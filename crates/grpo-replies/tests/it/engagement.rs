@@ -28,7 +28,7 @@ const KINDS: [(&str, f64); 4] = [
 /// reply, and 0 means that they are random.
 fn pairs(signal: f64) -> Vec<PairRecord> {
     let topics = ["bread", "trains", "gardens", "tax", "music", "rain", "cats", "chess"];
-    let rng = CounterRng::new(1, Purpose::Evaluation);
+    let rng = CounterRng::new(1, Purpose::EVALUATION);
     let pair = |index: u32| {
         let (tweet, place) = (index / 4, index % 4);
         let kind = rng.below([index, 0, 0, 1], 4) as usize;

@@ -97,7 +97,7 @@ fn other_tokens_versions_and_purposes_are_unknown() {
     more.push(&changed);
     assert!(kept.look_up(&more, version).is_none());
     // Completions of an evaluation replace nothing.
-    sample(&kept, 1, StepKey { purpose: Purpose::Evaluation, policy_version: 9, ..KEY });
+    sample(&kept, 1, StepKey { purpose: Purpose::EVALUATION, policy_version: 9, ..KEY });
     assert!(kept.look_up(&batch, 9).is_none() && kept.look_up(&batch, version).is_some());
     kept.forget();
     assert!(kept.look_up(&batch, version).is_none());

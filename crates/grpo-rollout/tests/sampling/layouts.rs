@@ -63,7 +63,7 @@ fn the_same_key_gives_the_same_and_another_key_gives_others() {
     for other in [
         StepKey { seed: 8, ..KEY },
         StepKey { step: 4, ..KEY },
-        StepKey { purpose: Purpose::Evaluation, ..KEY },
+        StepKey { purpose: Purpose::EVALUATION, ..KEY },
     ] {
         let equal =
             all_ids(&first).iter().zip(all_ids(&of(other))).filter(|(a, b)| *a == b).count();

@@ -13,7 +13,7 @@ pub(crate) const VOCABULARY: usize = 12;
 pub(crate) const CONTEXT: usize = 20;
 pub(crate) const END: u32 = 0;
 pub(crate) const KEY: StepKey =
-    StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
+    StepKey { seed: 7, purpose: Purpose::SAMPLING, step: 3, policy_version: 5 };
 
 /// Creates a small model whose probabilities are far from uniform.
 pub(crate) fn model() -> Transformer {

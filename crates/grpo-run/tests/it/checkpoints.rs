@@ -23,7 +23,7 @@ fn run(place: &Path) -> RunFolder {
 
 /// Returns the contents of a file at a given step.
 fn content(step: u64, name: usize, size: usize) -> Vec<u8> {
-    let rng = CounterRng::new(step, Purpose::Initialisation);
+    let rng = CounterRng::new(step, Purpose::INITIALISATION);
     (0..size).map(|i| (rng.uniform([i as u32, name as u32, 0, 0]) * 256.0) as u8).collect()
 }
 
@@ -74,7 +74,7 @@ fn damage(of_kind: impl Fn(&CounterRng, u32, &[u8]) -> Vec<u8>) -> usize {
     write(&run, 1);
     write(&run, 2);
     let files = Files::of(&run.checkpoints().unwrap()[1].path);
-    let rng = CounterRng::new(7, Purpose::Evaluation);
+    let rng = CounterRng::new(7, Purpose::EVALUATION);
     let mut refused = 0;
     for number in 0..1000 {
         let (path, whole) = files.pick(&rng, number);

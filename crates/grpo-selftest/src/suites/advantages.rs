@@ -4,10 +4,10 @@ use grpo_core::{
     AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale, weighted_group_advantages,
 };
 
-use grpo_oracle::Draws;
-use grpo_oracle as oracle;
 use crate::report::{Suite, Tolerance};
 use crate::tensors::Precision;
+use grpo_oracle as oracle;
+use grpo_oracle::Draws;
 
 /// Tests all valid combinations of settings, seven times each.
 pub(super) fn suite() -> Suite {

@@ -3,10 +3,10 @@
 use burn::tensor::Device;
 use grpo_core::{KlConfig, KlEstimator, KlPlacement, LossConfig, Preset, RatioLevel, Surrogate};
 
-use grpo_oracle::LossCase;
 use crate::report::{Suite, Tolerance};
 use crate::suites::generated_losses::cases;
 use crate::tensors::{Precision, evaluate, rounded};
+use grpo_oracle::LossCase;
 
 /// Creates an empty suite.
 pub(super) fn start(precision: Precision) -> Suite {

@@ -3,9 +3,9 @@
 use grpo_core::{Advantages, Aggregation, RewardScale, weighted_group_advantages};
 
 use crate::golden::GoldenAdvantages;
-use grpo_oracle as oracle;
 use crate::report::{Comparison, Suite, Tolerance, largest};
 use crate::tensors::Precision;
+use grpo_oracle as oracle;
 
 pub(super) fn suite(cases: &[GoldenAdvantages], source: &str) -> Suite {
     let mut suite = Suite::new("advantages", source, Precision::F64);

@@ -4,9 +4,9 @@ use burn::tensor::Device;
 use grpo_core::{LossTerms, RatioLevel, SequenceTerms};
 
 use crate::golden::GoldenLoss;
-use grpo_oracle::{self as oracle, LossCase, Rows};
 use crate::report::{Comparison, Suite, Tolerance};
 use crate::tensors::{Precision, evaluate, rounded};
+use grpo_oracle::{self as oracle, LossCase, Rows};
 
 /// Creates an empty suite.
 pub(super) fn start(source: &str, precision: Precision) -> Suite {

@@ -2,10 +2,10 @@
 
 use burn::tensor::Device;
 
-use grpo_oracle as oracle;
 use crate::report::{Suite, Tolerance};
 use crate::suites::generated_losses::{Generated, cases};
 use crate::tensors::{Precision, evaluate};
+use grpo_oracle as oracle;
 
 /// With a step of 1e-5 in log-probability, a ratio changes by at most 2e-5.
 const MARGIN: f64 = 5e-5;

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use burn::tensor::Device;
 use grpo_core::{HighEntropy, sequence_kl};
 
-use grpo_oracle as oracle;
 use crate::report::{Comparison, Suite, Tolerance};
 use crate::suites::generated_losses::{Generated, cases};
 use crate::tensors::{Precision, evaluate};
+use grpo_oracle as oracle;
 
 /// Upper bound for the error from summing about twenty numbers in a different order.
 const ROUNDING: f64 = 1e-12;

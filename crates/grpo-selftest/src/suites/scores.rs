@@ -2,11 +2,11 @@
 
 use burn::tensor::Device;
 
-use grpo_oracle as oracle;
 use crate::report::{Suite, Tolerance};
 use crate::scores::{Way, scored};
-use grpo_oracle::{ScoreCase, Under};
 use crate::tensors::Precision;
+use grpo_oracle as oracle;
+use grpo_oracle::{ScoreCase, Under};
 
 const SIZES: [usize; 3] = [6, 5, 37];
 /// Small sizes, because difference quotients require many evaluations.

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::error::in_range;
 
+/// Removal of conditions from training examples.
+const CONDITION_DROPOUT: Purpose = Purpose::new(13);
+
 /// The `[pretrain.condition_dropout]` section. Removes conditions from examples, so that the model
 /// can also be sampled without them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +67,7 @@ impl ConditionDropout {
     /// Returns a copy of an example with the conditions that are kept. They are a function of the
     /// seed, the visit and the index of the example.
     pub(super) fn apply(&self, example: &Example, seed: u64, visit: u32, index: u32) -> Example {
-        let rng = CounterRng::new(seed, Purpose::ConditionDropout);
+        let rng = CounterRng::new(seed, CONDITION_DROPOUT);
         let uniform = |draw: u32| rng.uniform([draw, index, visit, 0]);
         let mut kept = example.clone();
         let Prefix { ids, values } = &mut kept.prefix;

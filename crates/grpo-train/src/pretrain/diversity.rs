@@ -17,6 +17,9 @@ use crate::error::{distribution_fault, length_fault};
 use crate::group_diversity::Contributions;
 use crate::supervised::{Cut, GradientSum};
 
+/// Completions and examples for diversity terms.
+const DIVERSITY: Purpose = Purpose::new(12);
+
 const SECTION: &str = "pretrain.diversity";
 
 /// Diversity term during training.
@@ -159,7 +162,7 @@ impl ScoreFunction {
             .collect();
         let key = StepKey {
             seed: self.seed,
-            purpose: Purpose::Diversity,
+            purpose: DIVERSITY,
             step: step as u32,
             policy_version: step,
         };
@@ -179,7 +182,7 @@ impl ScoreFunction {
     /// batch may be sorted by length.
     fn places(&self, batch: usize, step: u64) -> Vec<usize> {
         let mut places: Vec<usize> = (0..batch).collect();
-        let rng = CounterRng::new(self.seed, Purpose::Diversity);
+        let rng = CounterRng::new(self.seed, DIVERSITY);
         let count = self.settings.max_examples.min(batch);
         for next in 0..count {
             // The first word separates this random stream from token sampling, where it contains

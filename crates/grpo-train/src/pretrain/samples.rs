@@ -129,7 +129,7 @@ impl SampledEvaluation {
         // model.
         let key = StepKey {
             seed: self.seed,
-            purpose: Purpose::Evaluation,
+            purpose: Purpose::EVALUATION,
             step: 0,
             policy_version: step,
         };

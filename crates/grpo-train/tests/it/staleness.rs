@@ -66,7 +66,7 @@ fn a_step_learns_from_the_policy_of_as_many_steps_ago() {
             let actions = NextTokens { end_ids: vec![vocabulary().boundary()] };
             let engine = config.sampler(policy, &actions, 8, 1, &chains()).unwrap();
             let policy_version = u64::from(sampled_after);
-            let key = StepKey { seed: SEED, purpose: Purpose::Sampling, step, policy_version };
+            let key = StepKey { seed: SEED, purpose: Purpose::SAMPLING, step, policy_version };
             let expected = engine.sample(&Frozen::snapshot(policy), &prompts, key).unwrap();
             let found = kept.groups[step as usize].iter().flat_map(Group::completions);
             assert!(found.eq(expected.iter().flat_map(Group::completions)), "{staleness} {step}");

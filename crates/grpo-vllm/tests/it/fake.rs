@@ -167,7 +167,7 @@ fn complete(kind: &Kind, is_raw: bool, policy: &Policy, body: &Value) -> Reply {
     let end_ids = settings.end_ids.clone();
     let engine = Autoregressive::new(settings, policy, prompt.len()).unwrap();
     let seed = body["seed"].as_u64().unwrap_or(prompt[0].into());
-    let key = StepKey { seed, purpose: Purpose::Sampling, step: 0, policy_version: 0 };
+    let key = StepKey { seed, purpose: Purpose::SAMPLING, step: 0, policy_version: 0 };
     let frozen = Frozen::snapshot(policy);
     let prompts = [Prompt::of_ids(0, prompt.clone())];
     let Group { samples, .. } = engine.sample(&frozen, &prompts, key).unwrap().remove(0);

@@ -18,7 +18,7 @@ use crate::fake::{Fake, Kind};
 
 pub(crate) const END: u32 = 3;
 pub(crate) const KEY: StepKey =
-    StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
+    StepKey { seed: 7, purpose: Purpose::SAMPLING, step: 3, policy_version: 5 };
 
 /// A small Qwen3 model.
 pub(crate) fn base(seed: u64) -> Transformer {

@@ -3,7 +3,7 @@
 use crate::{PassageOptions, Passages, Split};
 use std::path::Path;
 
-use crate::{BLANK, Characters};
+use crate::{BLANK, Characters, MASKING};
 use anyhow::Context;
 use grpo_data::{CounterRng, Purpose, regular_file};
 use serde::Deserialize;
@@ -150,7 +150,7 @@ fn held_out(
         validation_fraction: arguments.validation_fraction.unwrap_or(HELD_OUT),
     };
     let passages = Passages::read(path, &options, Some(blanks.characters))?;
-    let rng = CounterRng::new(arguments.seed, Purpose::DataOrder);
+    let rng = CounterRng::new(arguments.seed, Purpose::DATA_ORDER);
     let texts = (0..count).map(|index| {
         let truth = passages.passage(Split::Validation, &rng, [index, 0]);
         let ids = blanks.blank_some(&truth, index);
@@ -228,7 +228,7 @@ impl Blanks<'_> {
     fn blank_some(&self, truth: &[u32], index: u32) -> Vec<u32> {
         let ratio = self.random.unwrap_or(0.0);
         let count = ((truth.len() as f64 * ratio).round() as usize).max(1);
-        let rng = CounterRng::new(self.seed, Purpose::Masking);
+        let rng = CounterRng::new(self.seed, MASKING);
         let mut places: Vec<usize> = (0..truth.len()).collect();
         let draw = |place: usize| rng.bits([place as u32, index, 0, 0]);
         places.sort_by_cached_key(|&place| draw(place));

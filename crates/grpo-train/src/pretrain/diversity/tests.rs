@@ -262,7 +262,7 @@ fn check_gradient(model: &Transformer, gradient: &[f64], value: impl Fn(&Transfo
     let norm = dot(gradient, gradient).sqrt();
     assert!(norm > 0.02, "a gradient of {norm} says nothing");
     let mut directions: Vec<Vec<f64>> = vec![gradient.iter().map(|g| g / norm).collect()];
-    let rng = CounterRng::new(3, Purpose::Evaluation);
+    let rng = CounterRng::new(3, Purpose::EVALUATION);
     for direction in 0..4 {
         let way: Vec<f64> =
             (0..gradient.len()).map(|i| rng.normal([i as u32, direction, 0, 0])).collect();
