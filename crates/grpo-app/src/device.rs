@@ -106,7 +106,7 @@ fn opened(choice: Choice) -> anyhow::Result<Device> {
     let device = choice.device.open()?;
     CHOICE.get_or_init(|| choice);
     if !grpo_kernels::is_cpu(&device) {
-        grpo_kernels::let_threads_sleep();
+        grpo_runtime::let_threads_sleep();
     }
     Ok(opened.insert(device).clone())
 }

@@ -74,7 +74,7 @@ pub(crate) fn install(handle: Arc<dyn Fn() + Send + Sync>) -> anyhow::Result<()>
     {
         use signal_hook::consts::{SIGHUP, SIGTERM};
         let ends =
-            [SIGTERM, SIGHUP].into_iter().filter(|signal| !grpo_process::ignores_signal(*signal));
+            [SIGTERM, SIGHUP].into_iter().filter(|signal| !grpo_runtime::ignores_signal(*signal));
         let mut signals = signal_hook::iterator::Signals::new(ends)?;
         let handle = Arc::clone(&handle);
         let wait = move || signals.forever().for_each(|_| handle());

@@ -60,7 +60,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
     }
-    let checked = grpo_process::check_stacks().and_then(|()| grpo_process::check_open_files());
+    let checked = grpo_runtime::check_stacks().and_then(|()| grpo_runtime::check_open_files());
     if let Err(fault) = checked {
         output::say_error(&anyhow::anyhow!(fault));
         return ExitCode::FAILURE;
@@ -84,7 +84,7 @@ fn main_with(tasks: &'static [&'static dyn Task]) -> ExitCode {
         device.map_or(Ok(()), device::choose)?;
         execute(command, &tasks)
     };
-    match grpo_process::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {
+    match grpo_runtime::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {
         Ok(()) => ExitCode::SUCCESS,
         // `grpo describe … | head` is not an error.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use grpo_model::{Policy, weights_digest};
-use grpo_ranks::{Launch, Ranks, launch};
 use grpo_run::{Checkpoint, DataFile, RunFolder, sha256_of_manifest};
+use grpo_runtime::{Launch, Ranks, launch};
 use serde::{Deserialize, Serialize};
 
 use crate::config::REVISION;
@@ -53,14 +53,14 @@ pub(crate) fn connect(time_limit: f64) -> anyhow::Result<Ranks> {
 
 #[cfg(feature = "mpi")]
 fn with_mpi(time_limit: Duration) -> anyhow::Result<Ranks> {
-    let report = |error: &grpo_ranks::RankError| {
+    let report = |error: &grpo_runtime::RankError| {
         terminal::restore();
         say_error(&anyhow::anyhow!(
             "{error}; if it is only slow, raise --rank-time-limit; `grpo train --resume` continues the run"
         ));
         remove_incomplete();
     };
-    let mpi = grpo_ranks::Mpi::connect(time_limit, Box::new(report))
+    let mpi = grpo_runtime::Mpi::connect(time_limit, Box::new(report))
         .context("MPI cannot be used: it is already in use in this process, or the library does not support threads (MPI_THREAD_SERIALIZED)")?;
     Ok(Ranks::new(std::sync::Arc::new(mpi)))
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use grpo_data::Codec;
 use grpo_model::Policy;
-use grpo_ranks::Ranks;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
+use grpo_runtime::Ranks;
 use grpo_train::{
     Actions, BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
     TrainObserver, Training,

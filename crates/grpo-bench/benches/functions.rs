@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 /// The same allocator as in `grpo`.
 #[global_allocator]
-static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
+static ALLOCATOR: grpo_runtime::Allocator = grpo_runtime::Allocator;
 
 const fn small(context: usize) -> Model {
     Model { size: Size::Small, context }

@@ -12,7 +12,7 @@ use clap::Args;
 use grpo_app::device;
 use grpo_app::output::say_data;
 use grpo_app::task::{CommandGroup, Task, TaskCommand};
-use grpo_process::ResidentMemory;
+use grpo_runtime::ResidentMemory;
 use serde::Serialize;
 use serde_json::Value;
 

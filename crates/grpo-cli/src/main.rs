@@ -9,7 +9,7 @@ use grpo_molecules::Molecules;
 use grpo_replies::Replies;
 
 #[global_allocator]
-static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
+static ALLOCATOR: grpo_runtime::Allocator = grpo_runtime::Allocator;
 
 fn main() -> ExitCode {
     grpo_app::main(

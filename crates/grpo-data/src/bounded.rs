@@ -31,7 +31,7 @@ fn no_thread(path: &Path) -> DataError {
 }
 
 /// Runs `work` on a thread with a large stack and with limited memory and time. The process exits
-/// if a limit is exceeded. See [`grpo_process::limited`].
+/// if a limit is exceeded. See [`grpo_runtime::limited`].
 ///
 /// # Errors
 /// Returns an error if the thread cannot be spawned or if `work` panics.
@@ -43,8 +43,8 @@ pub(crate) fn bounded<R: Send>(
     let what = format!("the chat template in `{}`", path.display().to_string().escape_debug());
     let failed = |reason: &str| DataError::Invalid(format!("{what} cannot be rendered: {reason}"));
     let remedy = "use a simpler template";
-    let limited = || grpo_process::limited(&what, remedy, memory, work);
-    let limited = || grpo_process::time_limited(&what, remedy, TIME, limited);
+    let limited = || grpo_runtime::limited(&what, remedy, memory, work);
+    let limited = || grpo_runtime::time_limited(&what, remedy, TIME, limited);
     std::thread::scope(|scope| {
         let silent = || caught(limited);
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, silent);

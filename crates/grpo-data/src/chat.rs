@@ -40,7 +40,7 @@ impl ChatOptions {
 ///
 /// [`grpo_jinja`] says what is not supported. Template size, evaluated expressions, recursion and
 /// nesting are limited, so a malicious template results in an error. In programs that use the
-/// `grpo-process` allocator, a conversation that needs more than 16 MiB of memory to render ends the
+/// `grpo-runtime` allocator, a conversation that needs more than 16 MiB of memory to render ends the
 /// process.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {

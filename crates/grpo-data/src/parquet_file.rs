@@ -113,7 +113,7 @@ impl ParquetFile {
     fn read(&mut self) -> Result<Option<Row>, ParquetFault> {
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let read = || caught(|| rows.next().transpose().map_err(|error| reason(&error)));
-        let row = grpo_process::limited("a page of a Parquet file", REMEDY, PAGE, read).flatten();
+        let row = grpo_runtime::limited("a page of a Parquet file", REMEDY, PAGE, read).flatten();
         let row = row.map_err(|reason| match fault(&self.file, reason) {
             ParquetFault::Content(reason) => ParquetFault::Content(match self.damaged_column() {
                 Some(name) => format!("column `{name}`: {reason}"),
@@ -148,7 +148,7 @@ impl ParquetFile {
                 .find(|column| caught(|| is_damaged((*column).clone(), &root)) != Ok(Some(false)));
             found.map(|column| column.name().to_owned())
         };
-        grpo_process::limited("a page of a Parquet file", REMEDY, PAGE, || caught(find)).ok()?
+        grpo_runtime::limited("a page of a Parquet file", REMEDY, PAGE, || caught(find)).ok()?
     }
 }
 

@@ -236,7 +236,7 @@ impl TextTokenizer {
 fn limited<R>(what: &str, length: usize, work: impl FnOnce() -> R) -> R {
     let remedy = "use a trusted model's tokenizer, or shorter text";
     let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));
-    grpo_process::limited(what, remedy, bytes, work)
+    grpo_runtime::limited(what, remedy, bytes, work)
 }
 
 #[derive(Deserialize)]

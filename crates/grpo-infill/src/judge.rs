@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer};
+use grpo_runtime::awake;
 
 use self::examples::{JudgeExamples, Judged};
 use self::target::mean_squared_error;

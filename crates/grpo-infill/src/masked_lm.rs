@@ -13,9 +13,10 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{ConfigFault, CounterRng, Purpose};
-use grpo_kernels::{awake, gather_rows};
+use grpo_kernels::gather_rows;
 use grpo_logprob::{SamplingDistribution, SamplingSettings, score};
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
+use grpo_runtime::awake;
 use serde::Serialize;
 
 use self::batch::MaskedBatch;

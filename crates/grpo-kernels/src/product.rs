@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::awake::available_threads;
+use grpo_runtime::available_threads;
 
 /// Number of columns in a strip: four vectors of 16 lanes.
 pub(crate) const STRIP: usize = 64;

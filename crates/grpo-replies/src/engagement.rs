@@ -15,8 +15,8 @@ use crate::{EngagementGate, EngagementMeasures, EngagementObjective};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_kernels::awake;
 use grpo_model::{Dropout, Perceptron};
+use grpo_runtime::awake;
 use grpo_train::{
     Decay, EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, Schedule,
     ScheduleUnit, StepGradients, SupervisedPlan, SupervisedTrainer, TrainError, TransferConfig,

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use grpo_data::Group;
-use grpo_ranks::{RankError, Ranks};
+use grpo_runtime::{RankError, Ranks};
 use serde_json::{Map, Value};
 
 use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, Group, Prompt};
 use grpo_logprob::NotFinite;
 use grpo_model::Frozen;
-use grpo_ranks::{RankError, Ranks};
+use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 
 use crate::{Rollout, RolloutError, StepKey};

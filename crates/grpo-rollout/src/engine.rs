@@ -12,11 +12,12 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::Tensor;
 use grpo_data::{Completion, Prompt};
-use grpo_kernels::{awake, beside, gather_rows, indices};
+use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{draw, draw_rows};
 use grpo_model::{
     CacheSlot, KvCache, LanguageModel, Prepared, Recorder, RolloutActivations, TokenBatch,
 };
+use grpo_runtime::{awake, beside};
 use rayon::prelude::*;
 
 use crate::row::Row;

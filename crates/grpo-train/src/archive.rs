@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use grpo_data::{Group, Outcome, PartName, Scored};
-use grpo_ranks::RankError;
 use grpo_rewards::{ExternalCalls, Identify, Identity, RewardInput, RewardRunner};
+use grpo_runtime::RankError;
 use serde::{Deserialize, Serialize};
 
 use crate::Decode;

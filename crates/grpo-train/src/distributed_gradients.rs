@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_model::{Forward, LanguageModel, parameters};
-use grpo_ranks::{RankError, Ranks};
+use grpo_runtime::{RankError, Ranks};
 
 use crate::supervised::GradientSum;
 

@@ -5,8 +5,8 @@ use std::fmt;
 
 use grpo_core::Aggregation;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
-use grpo_ranks::{RankError, Ranks};
 use grpo_rewards::{Identify, Identity};
+use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;

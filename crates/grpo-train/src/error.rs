@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::{ConfigFault, Sample, short_number};
 use grpo_model::{ModelError, ProductPrecision};
-use grpo_ranks::RankError;
 use grpo_rollout::RolloutError;
+use grpo_runtime::RankError;
 
 /// An error that ends a training run.
 #[derive(Debug, thiserror::Error)]

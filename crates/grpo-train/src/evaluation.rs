@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_eval::{distinct, self_bleu, words};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_ranks::Ranks;
 use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Actions, Distributed, Rollout, StepKey};
+use grpo_runtime::Ranks;
 
 use crate::error::refuse_failures;
 use crate::{Decode, GrpoConfig, TrainError};

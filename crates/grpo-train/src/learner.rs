@@ -13,7 +13,7 @@ use grpo_core::{
 };
 use grpo_data::{Bonus, Completion, Group, Sample};
 use grpo_model::{Frozen, LanguageModel, RolloutActivations, StoredTensors, WeightsDigest};
-use grpo_ranks::Ranks;
+use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
 pub use result::{LearnResult, SupervisedUpdate, Update};

@@ -10,8 +10,8 @@ mod samples;
 use std::marker::PhantomData;
 
 use grpo_data::{Augmentation, Codec, Example, Examples};
-use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel, ProductPrecision};
+use grpo_runtime::awake;
 use serde::{Deserialize, Serialize};
 
 use self::batch::validation_loss;

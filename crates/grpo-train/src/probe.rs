@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Group};
-use grpo_process::ResidentMemory;
 use grpo_rewards::ExternalCalls;
 use grpo_run::{LedgerCompletion, LedgerStep};
+use grpo_runtime::ResidentMemory;
 
 /// Measurements for one step.
 #[derive(Clone, Debug)]

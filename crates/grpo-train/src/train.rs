@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_ranks::Ranks;
 use grpo_rewards::{Identify, Reward, RewardRunner};
 use grpo_rollout::{Actions, Distributed};
+use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
 use crate::ahead::Ahead;

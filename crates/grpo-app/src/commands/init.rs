@@ -13,7 +13,7 @@ pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()
     check_new_model(&arguments.output)?;
     let config = ModelConfig::from_json_file(&arguments.config)?;
     let parameters = config.description().least_parameters();
-    let available = grpo_process::available_memory().map_or(f64::INFINITY, |bytes| bytes as f64);
+    let available = grpo_runtime::available_memory().map_or(f64::INFINITY, |bytes| bytes as f64);
     anyhow::ensure!(
         4.0 * parameters < available,
         "{}: a model of this size has at least {:.1} billion parameters and needs {:.1} GB, but only {:.1} GB is available; reduce n_layer, n_embd or the vocabulary",

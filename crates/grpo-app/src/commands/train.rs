@@ -8,8 +8,8 @@ mod observer;
 
 use std::sync::Arc;
 
-use grpo_ranks::Ranks;
 use grpo_run::{EventKind, RunFolder};
+use grpo_runtime::Ranks;
 use grpo_train::{Ending, Evaluated, TrainError};
 use serde_json::Value;
 

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use comfy_table::Table;
-use grpo_ranks::Ranks;
 use grpo_report::{AUDIT, Judged, Outcome, Stage, judge, stages};
 use grpo_run::{EventKind, RunFolder, Verdict};
+use grpo_runtime::Ranks;
 
 use crate::args::TrialArguments;
 use crate::commands::{report, train};

@@ -8,7 +8,7 @@ static LOST: Mutex<Option<String>> = Mutex::new(None);
 
 /// Notes whether the process was started with a closed standard output, which is an error at its end.
 pub fn note_closed() {
-    if grpo_process::is_stdout_closed() {
+    if grpo_runtime::is_stdout_closed() {
         note_lost(&io::Error::other("it is closed"));
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn preflight(
     let mut plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths, ranks);
     // Other devices have their own memory.
     if device::name().backend == Backend::Cpu {
-        let available = grpo_process::available_memory();
+        let available = grpo_runtime::available_memory();
         if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
             plan.refuse_above(available)?;
             grpo.learner().limit_reuse(plan.limit_kept(available));

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample};
 use grpo_model::{Frozen, Policy};
-use grpo_ranks::Ranks;
 use grpo_rollout::StepKey;
+use grpo_runtime::Ranks;
 use grpo_train::{Actions, Grpo, TrainError};
 
 use crate::generate::decoder;

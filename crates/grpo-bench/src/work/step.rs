@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use grpo_model::{Frozen, Policy, ProductPrecision};
-use grpo_process::ResidentMemory;
 use grpo_rewards::PatternReward;
+use grpo_runtime::ResidentMemory;
 use grpo_train::{Decode, Grpo, GrpoConfig, NextTokens, Parts};
 use regex::Regex;
 use serde_json::json;

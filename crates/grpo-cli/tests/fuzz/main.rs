@@ -19,7 +19,7 @@ use grpo_molecules::{MoleculeReader, ReadOptions};
 use grpo_run::RunFolder;
 
 #[global_allocator]
-static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
+static ALLOCATOR: grpo_runtime::Allocator = grpo_runtime::Allocator;
 
 /// Tests `read` on mutated copies of the files in `corpus`. They are stored under `name` in a
 /// separate folder.

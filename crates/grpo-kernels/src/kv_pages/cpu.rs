@@ -14,10 +14,10 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::plan::{PAGE, Seen};
-use crate::awake::available_threads;
 use crate::flex::{matrix, primitive};
 use crate::prefetch::prefetch_all;
 use crate::{Heads, simd};
+use grpo_runtime::available_threads;
 
 /// Smallest number of (row, head) pairs per task, unless there are fewer rows than threads.
 const TASK: usize = 16;

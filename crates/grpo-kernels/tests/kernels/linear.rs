@@ -1,7 +1,8 @@
 //! Linear layers. On the CPU, each element has to be a chain of fused multiply-adds, bit for bit.
 
 use burn::tensor::Tensor;
-use grpo_kernels::{PackedWeight, batch_invariant_linear, beside, is_cpu, linear};
+use grpo_kernels::{PackedWeight, batch_invariant_linear, is_cpu, linear};
+use grpo_runtime::beside;
 use proptest::prelude::*;
 
 use crate::support::{assert_close, bits, device, host, tensor, transposed, values};

@@ -11,7 +11,7 @@ use grpo_model::{
     Adapted, Adapter, LanguageModel, LoraConfig, ModelConfig, Policy, Transformer, parameters,
     weights_digest,
 };
-use grpo_ranks::Ranks;
+use grpo_runtime::Ranks;
 use grpo_train::{
     Evaluation, Grpo, GrpoConfig, Metrics, NextTokens, StepReport, TrainError, Training,
     unconditional_prompts,

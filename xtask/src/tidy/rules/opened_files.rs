@@ -9,7 +9,7 @@ use crate::tidy::tree::{File, Tree, Violation};
 const FREE: &[&str] = &[
     "crates/grpo-data/src/own_folder/",
     "crates/grpo-data/src/regular_file.rs",
-    "crates/grpo-process/",
+    "crates/grpo-runtime/",
 ];
 
 /// Calls that can open any file.
@@ -43,7 +43,7 @@ const FREE_TO_WRITE: &[&str] = &[
     "crates/grpo-vllm/src/adapters.rs",
     // Tools for developers, and files of the system.
     "crates/grpo-bench/",
-    "crates/grpo-process/",
+    "crates/grpo-runtime/",
     "crates/grpo-selftest/",
 ];
 

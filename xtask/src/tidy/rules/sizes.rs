@@ -3,11 +3,11 @@
 use crate::tidy::tokens::Token;
 use crate::tidy::tree::{File, Tree, Violation};
 
-const FILE_LINES: usize = 450;
+const FILE_LINES: usize = 700;
 const FUNCTION_LINES: usize = 80;
 /// Stricter limits for key functions of the algorithm: crate, function, number of lines.
 const READ_FIRST: [(&str, &str, usize); 3] =
-    [("grpo-train", "step", 60), ("grpo-train", "learn", 60), ("grpo-core", "grpo_loss", 60)];
+    [("grpo-train", "step", 60), ("grpo-train", "learn", 60), ("grpo-core", "loss_terms", 60)];
 const FILE_BYTES: u64 = 8 << 20;
 
 pub(in crate::tidy) fn are_limited(tree: &Tree) -> Vec<Violation> {
@@ -88,11 +88,11 @@ mod tests {
 
     #[test]
     fn long_files() {
-        check("crates/grpo-core/src/loss.rs", &"\n".repeat(450), "");
+        check("crates/grpo-core/src/loss.rs", &"\n".repeat(700), "");
         check("docs/LOG.md", &"\n".repeat(5000), "");
         for path in ["crates/grpo-core/tests/loss.rs", "tests/peers/compare.py"] {
-            let what = format!("{path}:451: 451 lines, at most 450: split it by topic");
-            check(path, &"\n".repeat(451), &what);
+            let what = format!("{path}:701: 701 lines, at most 700: split it by topic");
+            check(path, &"\n".repeat(701), &what);
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use grpo_model::Policy;
-use grpo_ranks::Ranks;
 use grpo_run::RunFolder;
+use grpo_runtime::Ranks;
 use grpo_train::{Ending, StepDone, TrainError, TrainObserver, Training};
 
 use crate::args::TrainArguments;

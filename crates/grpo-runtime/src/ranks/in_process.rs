@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::{RankError, Transport};
+use super::{RankError, Transport};
 
 type Message = Vec<u8>;
 

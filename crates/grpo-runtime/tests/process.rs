@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use grpo_process::{ResidentMemory, ThreadsError, compute, time_limited};
+use grpo_runtime::{ResidentMemory, ThreadsError, compute, time_limited};
 
 /// Environment variable that marks the child process of a test.
 const CHILD: &str = "GRPO_PROCESS_TEST_CHILD";

@@ -12,7 +12,7 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
 use mpi::{Tag, Threading};
 
-use crate::{RankError, Transport};
+use super::{RankError, Transport};
 
 /// Called with an error before all ranks are aborted, to print it.
 pub type Report = Box<dyn Fn(&RankError) + Send + Sync>;

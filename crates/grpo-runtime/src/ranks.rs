@@ -1,5 +1,11 @@
 //! Ranks and the work that is distributed over them.
 
+mod in_process;
+mod launch;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod transport;
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,8 +14,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::in_process::in_process;
-use crate::{RankError, Transport};
+pub use launch::{Launch, launch};
+#[cfg(feature = "mpi")]
+pub use mpi::{Mpi, Report};
+pub use transport::{RankError, Transport};
+
+use in_process::in_process;
 
 /// The ranks of a run, seen from one of them. A run in a single process is the special case of one
 /// rank, which sends no messages.

@@ -43,8 +43,8 @@ thread_local! {
 }
 
 /// Returns the current thread's share of the threads in the pool. At least 1.
-#[cfg(feature = "flex")]
-pub(crate) fn available_threads() -> usize {
+#[inline]
+pub fn available_threads() -> usize {
     rayon::current_num_threads().div_ceil(CALLS.get())
 }
 
