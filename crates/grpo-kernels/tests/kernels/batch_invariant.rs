@@ -3,9 +3,10 @@
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType, Tensor};
 use grpo_kernels::{
-    PackedWeight, batch_invariant_linear, beside, is_cpu, is_packed, pack_four_bits, plain,
+    PackedWeight, batch_invariant_linear, is_cpu, is_packed, pack_four_bits, plain,
     unpack_four_bits,
 };
+use grpo_runtime::beside;
 use proptest::prelude::*;
 
 use crate::support::{assert_close, bits, device, host, tensor, transposed, values};
