@@ -26,6 +26,7 @@ const STEPS: &[Step] = &[
     ("python", python),
     ("deny", deny),
     ("book", book),
+    ("package", package),
     ("lints", lints),
     ("tests", tests),
 ];
@@ -82,6 +83,13 @@ fn book(root: &Path) -> Result<()> {
         return Ok(());
     }
     process::run(Command::new("mdbook").arg("build").current_dir(root))
+}
+
+/// Packages all crates as for crates.io, without compiling them again. [`tidy::tidy`] checks that they
+/// include no files of others.
+fn package(root: &Path) -> Result<()> {
+    let mut cargo = process::cargo(root);
+    process::run(cargo.args(["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]))
 }
 
 /// Compiles tests and benchmarks with clippy's driver.

@@ -16,7 +16,7 @@ pub struct Case {
     pub name: &'static str,
     /// Unit for the amount of work.
     pub unit: &'static str,
-    /// Whether tests/peers/trl/bench.py implements the same case.
+    /// Whether peers/bench.py implements the same case.
     pub peer: bool,
     /// Name of the case whose rate is an upper bound for this one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,7 +156,7 @@ mod tests {
     /// The TRL program must implement exactly the cases that are marked with `peer`.
     #[test]
     fn the_peer_has_the_same_cases() {
-        let program = include_str!("../../../tests/peers/trl/bench.py");
+        let program = include_str!("../peers/bench.py");
         let (_, table) = program.split_once("\nCASES = {").unwrap();
         let (table, _) = table.split_once("\n}").unwrap();
         let theirs: Vec<&str> = table.lines().filter_map(|line| line.split('"').nth(1)).collect();

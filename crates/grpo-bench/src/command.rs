@@ -17,10 +17,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cases::{CASES, Case};
+use crate::gpu_check;
 use crate::scaling::{Point, draw, points};
 use crate::work::{Repetition, Work};
 
-/// Adds the command `bench` to the program.
+/// Adds the commands `gpu-check` and `bench` to the program.
 pub struct Bench;
 
 impl Task for Bench {
@@ -33,7 +34,9 @@ impl Task for Bench {
             "Measure sampling, training or whole steps on this machine",
             "Models have random weights and are created when they are measured. The output has one JSON line when the case is ready, then one per repetition. `cargo xtask bench` compares cases with other programs and reports the results.",
         ];
-        vec![TaskCommand::new("bench", &about, CommandGroup::Other, |_, arguments| run(arguments))]
+        let bench =
+            TaskCommand::new("bench", &about, CommandGroup::Other, |_, arguments| run(arguments));
+        vec![gpu_check::command(), bench]
     }
 }
 

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use burn::module::Module;
 
-    /// The parameter counts must match docs/benchmarks.md and tests/peers/trl/bench.py.
+    /// The parameter counts must match docs/benchmarks.md and peers/bench.py.
     #[test]
     fn parameters_are_as_named() {
         let check = |size, context, expect| {

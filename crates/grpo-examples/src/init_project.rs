@@ -61,7 +61,10 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
 }
 
 /// Writes the examples into a folder that is new or empty.
-pub(crate) fn create(folder: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// Returns an error if the folder is not empty or cannot be written.
+pub fn create(folder: &Path) -> anyhow::Result<()> {
     grpo_app::refuse_inside(folder, "DIR")?;
     match folder.exists() {
         true => fill_empty(folder),

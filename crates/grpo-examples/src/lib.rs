@@ -1,14 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod files;
-mod gpu_check;
 mod init_project;
 
 use grpo_app::task::{Task, TaskCommand};
 
 pub use files::{ExampleFile, FILES};
+pub use init_project::create;
 
-/// Adds the commands `init-project` and `gpu-check` to the program.
+/// Adds the command `init-project` to the program.
 pub struct Examples;
 
 impl Task for Examples {
@@ -17,6 +17,6 @@ impl Task for Examples {
     }
 
     fn commands(&self) -> Vec<TaskCommand> {
-        vec![init_project::command(), gpu_check::command()]
+        vec![init_project::command()]
     }
 }

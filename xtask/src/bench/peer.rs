@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 
 /// Directory of the Python benchmark and its requirements.
-const FOLDER: &str = "tests/peers/trl";
+const FOLDER: &str = "crates/grpo-bench/peers";
 
 /// Returns the interpreter given on the command line. Otherwise, returns the one in a local virtual
 /// environment, which is set up on first use.

@@ -4,6 +4,7 @@ mod backend_cfgs;
 mod bundled_data;
 mod crate_graph;
 mod every_test;
+mod included_files;
 mod links;
 mod manifests;
 mod module_circles;
@@ -26,6 +27,7 @@ pub(super) const ALL: &[Rule] = &[
     every_test::all_run,
     manifests::inherit_from_the_workspace,
     bundled_data::is_described,
+    included_files::are_in_the_package,
     links::lead_somewhere,
     opened_files::are_regular,
     opened_files::are_not_written_through_links,

@@ -14,6 +14,9 @@ use crate::recorded_device::of_this_process;
 /// Git revision of this program.
 pub(crate) static REVISION: OnceLock<&'static str> = OnceLock::new();
 
+/// Versions of the dependencies that determine results. The workspace pins them exactly.
+const PINNED: [(&str, &str); 2] = [("burn", "0.22.1"), ("chematic", "1.2.1")];
+
 /// Serializes the entire configuration, including defaults.
 pub fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
     toml::to_string(config).context("cannot write the resolved configuration as TOML")
@@ -21,16 +24,12 @@ pub fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
 
 /// Collects the versions, command line, device and data files of this run.
 pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
-    let versions = [
-        ("grpo", env!("CARGO_PKG_VERSION")),
-        ("burn", locked_version("burn")),
-        ("chematic", locked_version("chematic")),
-    ];
+    let versions = [("grpo", env!("CARGO_PKG_VERSION"))].into_iter().chain(PINNED);
     let RecordedDevice { name: device, gpu } = of_this_process();
     RunInfo {
         command: std::env::args().map(|part| without_passwords(&part).into_owned()).collect(),
         started: now(),
-        versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
+        versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).collect(),
         git_revision: REVISION.get().map(|revision| (*revision).to_owned()),
         seed,
         device,
@@ -41,16 +40,6 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         chained: false,
         data,
     }
-}
-
-/// Returns the version of a dependency from `Cargo.lock`.
-fn locked_version(package: &str) -> &'static str {
-    const LOCK: &str = include_str!("../../../../Cargo.lock");
-    let version = LOCK
-        .split("[[package]]")
-        .find(|entry| entry.trim_start().starts_with(&format!("name = \"{package}\"\n")))
-        .and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
-    version.expect("Cargo.lock names every dependency")
 }
 
 /// Returns the current UTC time in seconds, e.g. `2026-01-31T12:00:00Z`.
@@ -65,7 +54,11 @@ mod tests {
 
     #[test]
     fn versions_are_those_of_the_lock_file() {
-        assert_eq!(locked_version("burn"), "0.22.1");
-        assert_eq!(locked_version("chematic"), "1.2.1");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
+        let lock = std::fs::read_to_string(path).unwrap();
+        for (package, version) in PINNED {
+            let entry = format!("name = \"{package}\"\nversion = \"{version}\"\n");
+            assert_eq!(lock.matches(&entry).count(), 1, "{package}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::rate::{RateOrReason, Repetition, first_line, median_rate, read};
 
 /// Measures the cases of `grpo bench` with other programs.
-const PROGRAM: &str = include_str!("../../../../tests/peers/trl/bench.py");
+const PROGRAM: &str = include_str!("../../peers/bench.py");
 
 /// Prints the versions of the packages that are installed, and of the device given as the argument. Ends
 /// with an error if PyTorch cannot use it.

@@ -21,7 +21,7 @@ use self::peers::{Peer, Peers};
 use self::rate::rate_text;
 use self::runs::{EXAMPLES, Example, Grpo, Measured};
 use self::speed::Speed;
-use crate::init_project;
+use grpo_examples::create;
 
 #[derive(Debug, Args)]
 #[command(
@@ -95,7 +95,7 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
     device::device()?;
     let peers = arguments.python.as_deref();
     let peers = peers.map(|python| Peers::of(python, &name, &arguments.folder)).transpose()?;
-    init_project::create(&arguments.folder)?;
+    create(&arguments.folder)?;
     peers.as_ref().map_or(Ok(()), Peers::write)?;
     let program = config::run_info(0, Vec::new());
     let grpo = Grpo::new(&arguments.folder)?;
