@@ -27,7 +27,7 @@ pub(crate) struct Explanation {
     /// Number of tokens and of token outcomes. Each token counts once per update.
     pub(crate) tokens: u64,
     pub(crate) updates: u32,
-    pub(crate) fates: OutcomeCounts,
+    pub(crate) outcomes: OutcomeCounts,
     /// Explanations of the requested groups.
     pub(crate) groups: Vec<Group>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Explained {
     pub(crate) push: f64,
     /// −Σ ∂penalty/∂log π over all tokens, i.e. the contribution of the KL penalty.
     pub(crate) kl_pull: f64,
-    pub(crate) fates: OutcomeCounts,
+    pub(crate) outcomes: OutcomeCounts,
     /// Explanation in words.
     pub(crate) why: String,
     /// What an external reward said about the completion.
@@ -85,7 +85,7 @@ pub(crate) struct Token {
     pub(crate) entropy: f32,
     pub(crate) gradient: f32,
     pub(crate) surrogate_gradient: f32,
-    pub(crate) fate: String,
+    pub(crate) outcome: String,
 }
 
 /// Number of tokens per outcome. Outcomes that do not occur are omitted.
@@ -158,10 +158,10 @@ impl Explanation {
         }
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
         let reward = MeanAndStd::of(&rewards);
-        let mut fates = OutcomeCounts::new();
+        let mut outcomes = OutcomeCounts::new();
         for completion in groups.iter().flat_map(|group| &group.completions) {
-            for (fate, count) in &completion.fates {
-                *fates.entry(fate).or_default() += count;
+            for (outcome, count) in &completion.outcomes {
+                *outcomes.entry(outcome).or_default() += count;
             }
         }
         let tokens = records.iter().map(|record| u64::from(record.actions)).sum::<u64>();
@@ -178,7 +178,7 @@ impl Explanation {
             constant_groups: groups.iter().filter(|group| group.constant.is_some()).count(),
             tokens,
             updates: wanted.updates,
-            fates,
+            outcomes,
             groups,
         };
         explanation.answer = explanation.answer(wanted.unrecorded);
@@ -207,7 +207,7 @@ impl Explanation {
 
     fn answer(&self, unrecorded: Unrecorded) -> Vec<String> {
         let moved = self.count(TokenOutcome::Moved);
-        let all: u64 = self.fates.values().sum();
+        let all: u64 = self.outcomes.values().sum();
         let metric = |name: &str| self.metrics.get(name).copied();
         let mut answer = Vec::new();
         if metric("learning_rate") == Some(0.0) {
@@ -239,7 +239,7 @@ impl Explanation {
         } else {
             String::new()
         };
-        let rest = words_of_rest(&self.fates, None);
+        let rest = words_of_rest(&self.outcomes, None);
         let rest = if rest.is_empty() { rest } else { format!("; {rest}") };
         answer.push(format!("{moved} of {all} tokens{often} were moved by the rewards{rest}."));
         if self.constant_groups > 0 {
@@ -270,11 +270,11 @@ impl Explanation {
                 false => format!("in all {} groups, the rewards are equal", self.group_count),
             };
         }
-        format!("of {all} tokens, {}", words_of_rest(&self.fates, None))
+        format!("of {all} tokens, {}", words_of_rest(&self.outcomes, None))
     }
 
-    fn count(&self, fate: TokenOutcome) -> u64 {
-        self.fates.get(fate.name()).copied().unwrap_or(0)
+    fn count(&self, outcome: TokenOutcome) -> u64 {
+        self.outcomes.get(outcome.name()).copied().unwrap_or(0)
     }
 
     fn completions(&self) -> impl Iterator<Item = &Explained> {
@@ -325,20 +325,20 @@ impl Explained {
         updates: u32,
         piece: Option<Piece<'_>>,
     ) -> anyhow::Result<Self> {
-        let mut fates = OutcomeCounts::new();
-        for words in &record.fates {
+        let mut outcomes = OutcomeCounts::new();
+        for words in &record.outcomes {
             let of_token = TokenOutcome::split(words).map_err(anyhow::Error::msg)?;
             // A single outcome applies to all updates.
             let often = if of_token.len() == 1 { u64::from(updates) } else { 1 };
-            for fate in of_token {
-                *fates.entry(fate.name()).or_default() += often;
+            for outcome in of_token {
+                *outcomes.entry(outcome.name()).or_default() += often;
             }
         }
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
         // Avoids negative zero.
         let push = 0.0 - sum(&record.surrogate_gradients);
         let tokens = piece.map(|piece| {
-            (0..record.fates.len())
+            (0..record.outcomes.len())
                 .map(|i| Token {
                     id: record.completion_ids[i],
                     piece: piece(record.completion_ids[i]),
@@ -347,7 +347,7 @@ impl Explained {
                     entropy: record.entropies[i],
                     gradient: record.gradients[i],
                     surrogate_gradient: record.surrogate_gradients[i],
-                    fate: record.fates[i].clone(),
+                    outcome: record.outcomes[i].clone(),
                 })
                 .collect()
         });
@@ -362,8 +362,8 @@ impl Explained {
             finish: record.finish,
             push,
             kl_pull: 0.0 - sum(&record.gradients) - push,
-            why: why(record, constant, push, &fates),
-            fates,
+            why: why(record, constant, push, &outcomes),
+            outcomes,
             info: record.info.clone(),
             tokens,
         })
@@ -375,11 +375,11 @@ fn why(
     record: &CompletionRecord,
     constant: Option<f64>,
     push: f64,
-    fates: &OutcomeCounts,
+    outcomes: &OutcomeCounts,
 ) -> String {
-    let all: u64 = fates.values().sum();
-    let moved = fates.get(TokenOutcome::Moved.name()).copied().unwrap_or(0);
-    let rest = || words_of_rest(fates, Some(all));
+    let all: u64 = outcomes.values().sum();
+    let moved = outcomes.get(TokenOutcome::Moved.name()).copied().unwrap_or(0);
+    let rest = || words_of_rest(outcomes, Some(all));
     let mut why = match record.outcome {
         RecordedOutcome::Failed => {
             format!("the reward failed: {}", record.reason.as_deref().unwrap_or_default())
@@ -403,19 +403,19 @@ fn why(
 }
 
 /// Describes how many tokens were not moved and why. Writes "all" if the count equals `all`.
-fn words_of_rest(fates: &OutcomeCounts, all: Option<u64>) -> String {
-    let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
-    let words = rest.filter_map(|fate| {
-        let count = *fates.get(fate.name())?;
+fn words_of_rest(outcomes: &OutcomeCounts, all: Option<u64>) -> String {
+    let rest = TokenOutcome::ALL.into_iter().filter(|outcome| *outcome != TokenOutcome::Moved);
+    let words = rest.filter_map(|outcome| {
+        let count = *outcomes.get(outcome.name())?;
         let count = if Some(count) == all { "all".to_owned() } else { count.to_string() };
-        Some(format!("{count} {}", words_of(fate)))
+        Some(format!("{count} {}", words_of(outcome)))
     });
     words.collect::<Vec<_>>().join(", ")
 }
 
 /// Describes an outcome for readers who do not know the loss function.
-pub(crate) fn meaning_of(fate: TokenOutcome) -> &'static str {
-    match fate {
+pub(crate) fn meaning_of(outcome: TokenOutcome) -> &'static str {
+    match outcome {
         TokenOutcome::Moved => "the rewards made the token more or less likely",
         TokenOutcome::NotScored => "the completion has no reward, so nothing is learned from it",
         TokenOutcome::ZeroAdvantage => {
@@ -434,8 +434,8 @@ pub(crate) fn meaning_of(fate: TokenOutcome) -> &'static str {
     }
 }
 
-fn words_of(fate: TokenOutcome) -> &'static str {
-    match fate {
+fn words_of(outcome: TokenOutcome) -> &'static str {
+    match outcome {
         TokenOutcome::Moved => "moved",
         TokenOutcome::NotScored => "of completions without a score",
         TokenOutcome::ZeroAdvantage => "without an advantage",

@@ -62,7 +62,7 @@ fn record(
         entropies: f32s(&trace.entropies),
         gradients: f32s(&trace.gradients),
         surrogate_gradients: f32s(&trace.surrogate_gradients),
-        fates: trace.outcomes.clone(),
+        outcomes: trace.outcomes.clone(),
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord
         entropies: Vec::new(),
         gradients: Vec::new(),
         surrogate_gradients: Vec::new(),
-        fates: Vec::new(),
+        outcomes: Vec::new(),
     }
 }
 

@@ -121,10 +121,11 @@ fn legend(explanation: &Explanation) {
             "the token has a probability of 0.999 or more, so the step hardly changes it",
         );
     }
-    for fate in TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved) {
-        let is_there = completions().any(|completion| completion.fates.contains_key(fate.name()));
+    for outcome in TokenOutcome::ALL.into_iter().filter(|outcome| *outcome != TokenOutcome::Moved) {
+        let is_there =
+            completions().any(|completion| completion.outcomes.contains_key(outcome.name()));
         if is_there {
-            line(fate.name(), meaning_of(fate));
+            line(outcome.name(), meaning_of(outcome));
         }
     }
 }
@@ -198,12 +199,12 @@ fn on_the_logit(token: &Token) -> f64 {
 
 /// Describes the effect of the step on a token in one or two words.
 fn effect(token: &Token) -> String {
-    match token.fate.as_str() {
-        fate if fate != TokenOutcome::Moved.name() => fate.to_owned(),
+    match token.outcome.as_str() {
+        outcome if outcome != TokenOutcome::Moved.name() => outcome.to_owned(),
         _ if token.logprob > ALMOST_CERTAIN => "certain".to_owned(),
         _ if token.gradient < 0.0 => "likelier".to_owned(),
         _ if token.gradient > 0.0 => "less likely".to_owned(),
-        fate => fate.to_owned(),
+        outcome => outcome.to_owned(),
     }
 }
 
@@ -243,23 +244,23 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn token(logprob: f32, gradient: f32, fate: &str) -> Token {
-        let fate = fate.to_owned();
+    fn token(logprob: f32, gradient: f32, outcome: &str) -> Token {
+        let outcome = outcome.to_owned();
         let (id, piece) = (1, Some("C".to_owned()));
         let (ref_logprob, entropy, surrogate_gradient) = (logprob, 0.5, gradient);
-        Token { id, piece, logprob, ref_logprob, entropy, gradient, surrogate_gradient, fate }
+        Token { id, piece, logprob, ref_logprob, entropy, gradient, surrogate_gradient, outcome }
     }
 
     #[test]
     fn a_certain_token_is_not_called_moved() {
-        for (logprob, gradient, fate, expected) in [
+        for (logprob, gradient, outcome, expected) in [
             (-0.5, -1e-4, "moved", "likelier"),
             (-0.5, 1e-4, "moved", "less likely"),
             (-0.0005, -1e-4, "moved", "certain"),
             (-0.0005, 0.0, "clipped", "clipped"),
             (-0.5, 1e-4, "moved+clipped", "moved+clipped"),
         ] {
-            assert_eq!(effect(&token(logprob, gradient, fate)), expected, "{logprob} {fate}");
+            assert_eq!(effect(&token(logprob, gradient, outcome)), expected, "{logprob} {outcome}");
         }
         // At a probability of 0.5, half of the gradient reaches the logit.
         let half = on_the_logit(&token(0.5f32.ln(), -2.0, "moved"));

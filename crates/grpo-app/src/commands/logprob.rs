@@ -23,14 +23,16 @@ const OF_SAMPLES: [&str; 7] =
     ["completion_ids", "entropies", "finish", "logprobs", "prompt_ids", "settings", "sum"];
 
 /// Further columns of recorded completions that are not copied.
-const OF_RECORDS: [&str; 13] = [
+const OF_RECORDS: [&str; 14] = [
     "actions",
     "advantage",
     "bonus",
+    // The name of `outcomes` before.
     "fates",
     "gradients",
     "info",
     "outcome",
+    "outcomes",
     "policy_version",
     "prompt",
     "reason",

@@ -57,8 +57,9 @@ fn the_numbers_are_those_of_the_record() {
     assert_eq!((&whole["group_count"], &whole["updates"]), (&json!(2), &json!(1)));
     let tokens: u32 = of_step.iter().map(|record| record.actions).sum();
     assert_eq!(whole["tokens"], json!(tokens));
-    let moved = of_step.iter().flat_map(|record| &record.fates).filter(|fate| *fate == "moved");
-    assert_eq!(whole["fates"]["moved"], json!(moved.count()));
+    let moved =
+        of_step.iter().flat_map(|record| &record.outcomes).filter(|outcome| *outcome == "moved");
+    assert_eq!(whole["outcomes"]["moved"], json!(moved.count()));
     let explained = whole["groups"].as_array().unwrap().iter();
     let explained: Vec<&Value> =
         explained.flat_map(|group| group["completions"].as_array().unwrap()).collect();
@@ -150,22 +151,22 @@ fn explains_first_why_nothing_moved() {
     );
 
     // Outcomes that do not occur in such a small run.
-    let kinds = |fate: &str| {
+    let kinds = |outcome: &str| {
         rewrite(&place, 3, |records| {
             for record in records {
-                record.fates.fill(fate.to_owned());
+                record.outcomes.fill(outcome.to_owned());
                 record.surrogate_gradients.fill(0.0);
             }
         });
         explain(&place, &["--step", "3"])
     };
-    for (fate, words) in [
+    for (outcome, words) in [
         ("clipped", "clipped"),
         ("off_policy", "dropped by the off-policy mask"),
         ("low_entropy", "dropped by the high-entropy mask"),
         ("mismatch", "masked for sampler mismatch"),
     ] {
-        let said = kinds(fate);
+        let said = kinds(outcome);
         let tokens: u32 =
             place.completions("run").iter().filter(|r| r.step == 3).map(|r| r.actions).sum();
         let expected =
@@ -178,7 +179,7 @@ fn explains_first_why_nothing_moved() {
             record.outcome = RecordedOutcome::Failed;
             record.reason = Some("no chemistry today".to_owned());
             (record.reward, record.advantage) = (None, 0.0);
-            record.fates.fill("not_scored".to_owned());
+            record.outcomes.fill("not_scored".to_owned());
         }
     });
     let said = explain(&place, &["--step", "3"]);
@@ -220,22 +221,23 @@ fn explains_later_updates_and_truncated_completions() {
     let sets = far.iter().flat_map(|set| ["--set", set]);
     place.succeed(&["train", "train.toml"].into_iter().chain(sets).collect::<Vec<_>>());
     let records = place.completions("run");
-    let is_clipped =
-        |record: &&CompletionRecord| record.fates.iter().any(|fate| fate == "moved+clipped");
+    let is_clipped = |record: &&CompletionRecord| {
+        record.outcomes.iter().any(|outcome| outcome == "moved+clipped")
+    };
     let clipped = records.iter().find(is_clipped).expect("a step far enough to clip");
     let (step, prompt) = (clipped.step.to_string(), clipped.prompt.to_string());
     let whole = as_json(&place, &["--step", &step]);
     assert_eq!(whole["updates"], 2);
-    let fates = whole["fates"].as_object().unwrap();
-    let counted: u64 = fates.values().map(|count| count.as_u64().unwrap()).sum();
+    let outcomes = whole["outcomes"].as_object().unwrap();
+    let counted: u64 = outcomes.values().map(|count| count.as_u64().unwrap()).sum();
     assert_eq!(counted, 2 * whole["tokens"].as_u64().unwrap());
     let of_step = records.iter().filter(|record| record.step == clipped.step);
-    let words = of_step.flat_map(|record| &record.fates);
+    let words = of_step.flat_map(|record| &record.outcomes);
     let of_words = |words: &String| match words.as_str() {
         "clipped" => 2,
         words => words.matches("clipped").count(),
     };
-    assert_eq!(fates["clipped"], json!(words.map(of_words).sum::<usize>()));
+    assert_eq!(outcomes["clipped"], json!(words.map(of_words).sum::<usize>()));
     let said = explain(&place, &["--step", &step, "--prompt", &prompt]);
     assert!(said.contains("moved+clipped"), "{said}");
     assert!(said.contains(" (each counted in 2 updates) were moved by the rewards"), "{said}");
@@ -274,7 +276,7 @@ fn refuses_steps_that_were_not_recorded() {
         &["explain", "none", "--step", "1"],
         str!["`none` is not a run folder (no `run.json`); check the path"],
     );
-    place.falsify([2, 1, 3], |record| record.fates[0] = "moved+lost".to_owned());
+    place.falsify([2, 1, 3], |record| record.outcomes[0] = "moved+lost".to_owned());
     check(
         &["--step", "2"],
         str![

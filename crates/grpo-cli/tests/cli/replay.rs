@@ -203,7 +203,7 @@ fn a_record_that_was_changed_is_found() {
             record.actions = fewer;
             let fewer = fewer as usize;
             record.completion_ids.truncate(fewer);
-            record.fates.truncate(fewer);
+            record.outcomes.truncate(fewer);
             for list in [
                 &mut record.sampling_logprobs,
                 &mut record.logprobs,

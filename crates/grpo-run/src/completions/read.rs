@@ -1,7 +1,9 @@
 //! Reads completions from Parquet. Equivalent column types written by other programs are accepted.
 
 use super::record::{CompletionRecord, RecordedOutcome};
-use super::table::{BONUS, FATES, IDS, INFO, PART, PROMPT_IDS, finish_name, required_columns};
+use super::table::{
+    BONUS, IDS, INFO, OUTCOMES, OUTCOMES_BEFORE, PART, PROMPT_IDS, finish_name, required_columns,
+};
 use crate::RunError;
 use grpo_data::{Finish, ParquetFault, ParquetFile};
 use parquet::record::Field;
@@ -23,7 +25,8 @@ pub(super) fn records(
 
 fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, ParquetFault> {
     let rows = ParquetFile::new(file)?;
-    let has = |column: &str| rows.columns().any(|name| name == column);
+    let contains = |column: &str| rows.columns().any(|name| name == column);
+    let has = |column: &str| contains(column) || (column == OUTCOMES && contains(OUTCOMES_BEFORE));
     if let Some(missing) = required_columns().find(|column| !has(column)) {
         return Err(format!("missing column `{missing}`").into());
     }
@@ -78,7 +81,10 @@ impl Cells<'_> {
             entropies: self.floats("entropies")?,
             gradients: self.floats("gradients")?,
             surrogate_gradients: self.floats("surrogate_gradients")?,
-            fates: self.list(FATES, "words", text)?,
+            outcomes: {
+                let is_new = self.0.contains_key(OUTCOMES);
+                self.list(if is_new { OUTCOMES } else { OUTCOMES_BEFORE }, "words", text)?
+            },
         })
     }
 
@@ -185,7 +191,7 @@ impl CompletionRecord {
             ("entropies", self.entropies.len()),
             ("gradients", self.gradients.len()),
             ("surrogate_gradients", self.surrogate_gradients.len()),
-            (FATES, self.fates.len()),
+            (OUTCOMES, self.outcomes.len()),
         ];
         for (name, length) in lengths {
             if length != self.actions as usize {

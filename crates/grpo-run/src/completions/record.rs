@@ -60,7 +60,7 @@ pub struct CompletionRecord {
     pub surrogate_gradients: Vec<f32>,
     /// Outcome of each token: `moved`, or the reason why it was not. If it varies between the
     /// updates of the step, there is one word per update, separated by `+`.
-    pub fates: Vec<String>,
+    pub outcomes: Vec<String>,
 }
 
 /// The result of scoring a completion.

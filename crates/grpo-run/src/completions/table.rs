@@ -17,7 +17,9 @@ use std::sync::Arc;
 pub(super) const IDS: &str = "completion_ids";
 /// Missing in files written by older versions.
 pub(super) const PROMPT_IDS: &str = "prompt_ids";
-pub(super) const FATES: &str = "fates";
+pub(super) const OUTCOMES: &str = "outcomes";
+/// Name of [`OUTCOMES`] in files written by older versions.
+pub(super) const OUTCOMES_BEFORE: &str = "fates";
 /// Missing in files written by older versions.
 pub(super) const BONUS: &str = "bonus";
 /// Missing in files written by older versions.
@@ -98,7 +100,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         ("entropies", floats(|record| &record.entropies)),
         ("gradients", floats(|record| &record.gradients)),
         ("surrogate_gradients", floats(|record| &record.surrogate_gradients)),
-        (FATES, Texts(records.iter().map(|record| record.fates.clone()).collect())),
+        (OUTCOMES, Texts(records.iter().map(|record| record.outcomes.clone()).collect())),
     ];
     let tokens = columns.split_off(11);
     let part =

@@ -43,7 +43,7 @@ fn completion(step: u64, sample: u32) -> CompletionRecord {
         entropies: vec![1.0, 0.0, 2.0, 0.5],
         gradients: vec![1e-20, -0.25, 0.0, 3.0],
         surrogate_gradients: vec![0.0, -0.5, 0.0, 1.0],
-        fates: ["moved", "clipped", "moved+clipped", "moved"].map(str::to_owned).to_vec(),
+        outcomes: ["moved", "clipped", "moved+clipped", "moved"].map(str::to_owned).to_vec(),
     }
 }
 
@@ -56,7 +56,7 @@ fn failed(step: u64, sample: u32) -> CompletionRecord {
         entropies: vec![],
         gradients: vec![],
         surrogate_gradients: vec![],
-        fates: vec![],
+        outcomes: vec![],
         ..completion(step, sample)
     };
     CompletionRecord {
@@ -123,7 +123,7 @@ fn files_of_a_run_have_the_same_columns_whatever_was_scored() {
         "entropies",
         "gradients",
         "surrogate_gradients",
-        "fates",
+        "outcomes",
     ];
     assert_eq!(names, expected);
     let qed = &fields.get_fields()[11];
@@ -185,7 +185,7 @@ fn what_does_not_fit_together_is_named() {
     );
     check(&|record| record.reason = Some("x".into()), "`reason` does not match `outcome`");
     check(&|record| record.actions = 5, "`completion_ids` has 4 entries, but `actions` is 5");
-    check(&|record| drop(record.fates.pop()), "`fates` has 3 entries, but `actions` is 4");
+    check(&|record| drop(record.outcomes.pop()), "`outcomes` has 3 entries, but `actions` is 4");
     check(
         &|record| record.prompt = u32::MAX,
         "`prompt` is not an integer within the allowed range",
@@ -261,6 +261,22 @@ fn info_is_read_where_there_is_a_column_for_it() {
     let older = replaced(&fs::read(&path).unwrap(), b"info", b"none");
     fs::write(&path, older).unwrap();
     assert_eq!(run.completions_of(1).unwrap(), [CompletionRecord { info: None, ..record }]);
+}
+
+/// The file was written when the column was called `fates`.
+#[test]
+fn outcomes_are_read_under_their_former_name() {
+    let (_folder, run) = run();
+    let old = "/../grpo-cli/tests/fuzz/corpus/run/completions/step-2.parquet";
+    let old = fs::read(format!("{}{old}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    run.write_completions(2, &[completion(2, 0)], &PARTS).unwrap();
+    fs::write(run.completions_path(2), old).unwrap();
+    let records = run.completions_of(2).unwrap();
+    let outcomes = records.iter().flat_map(|record| &record.outcomes);
+    assert!(outcomes.clone().count() > 0 && outcomes.clone().all(|of| !of.is_empty()));
+    for record in &records {
+        assert_eq!(record.outcomes.len(), record.actions as usize);
+    }
 }
 
 /// Returns `bytes` with every `old` replaced by `new`, which must have the same length.

@@ -153,7 +153,7 @@ fn record(step: u64, ids: Vec<u32>, logprobs: Vec<f32>) -> CompletionRecord {
         entropies: logprobs.clone(),
         gradients: logprobs.clone(),
         surrogate_gradients: logprobs.clone(),
-        fates: vec!["moved".into(); ids.len()],
+        outcomes: vec!["moved".into(); ids.len()],
         completion_ids: ids,
         sampling_logprobs: logprobs,
     }
