@@ -73,9 +73,8 @@ fn page_of_a_project(name: &str, content: Vec<u8>, files: &[(String, PathBuf)]) 
         path.is_empty()
             || files.iter().any(|(file, _)| matches!(rest(file), Some(None | Some('/'))))
     };
-    let repository = std::env::var("CARGO_PKG_REPOSITORY").ok().filter(|url| !url.is_empty());
-    let repository = repository.as_ref().map(|url| url.trim_end_matches('/'));
-    grpo_links::without_links_outside(name, &page, is_inside, repository).into_bytes()
+    let repository = std::env::var("CARGO_PKG_REPOSITORY").ok();
+    grpo_links::without_links_outside(name, &page, is_inside, repository.as_deref()).into_bytes()
 }
 
 /// Adds all files below a folder. Names are relative to the project.

@@ -35,12 +35,12 @@ pub(crate) fn book_links(root: &Path, arguments: &BookLinks) -> Result<()> {
     std::io::stdout().write_all(book.to_string().as_bytes()).context("cannot write the book")
 }
 
-/// Returns the address of the repository from the root manifest, if it is known.
+/// Returns the address of the repository from the root manifest. It is empty if it is not known yet.
 fn address(root: &Path) -> Result<Option<String>> {
     let manifest: Table = std::fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
     let package = manifest.get("workspace").and_then(|of| of.get("package"));
     let address = package.and_then(|of| of.get("repository")).and_then(toml::Value::as_str);
-    Ok(address.map(|address| address.trim_end_matches('/').to_owned()))
+    Ok(address.map(str::to_owned))
 }
 
 /// Changes the links of all chapters.
@@ -94,12 +94,16 @@ mod tests {
     /// No link of the pages leaves the book afterwards.
     #[test]
     fn the_pages_have_no_other_links() {
-        let docs = crate::workspace::root().join("docs");
+        let root = crate::workspace::root();
+        let (docs, address) = (root.join("docs"), address(&root).unwrap());
         for page in ["README.md", "configuration.md", "guides/molecules.md", "coverage.md"] {
             let text = std::fs::read_to_string(docs.join(page)).unwrap();
-            let changed = with_links(&text, page, None);
-            assert!(!changed.contains("](../crates/") && !changed.contains("](../../"), "{page}");
-            assert!(!changed.contains("](../README.md"), "{page}");
+            for address in [None, address.as_deref()] {
+                let changed = with_links(&text, page, address);
+                for outside in ["](../crates/", "](../../", "](../README.md", "](/"] {
+                    assert!(!changed.contains(outside), "{outside} in {page}");
+                }
+            }
         }
     }
 }

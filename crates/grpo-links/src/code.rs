@@ -5,11 +5,15 @@ use std::ops::Range;
 /// Returns for each byte of a page whether it is part of code.
 pub(crate) fn bytes(page: &str) -> Vec<bool> {
     let mut is_code = vec![false; page.len()];
-    let mut fence: Option<&str> = None;
+    // The signs that opened a block, and in how many quotes it is.
+    let mut fence: Option<(&str, usize)> = None;
     let mut block = 0..0;
     for line in lines(page) {
         let text = page[line.clone()].trim();
-        let own_fence = fence_of(text);
+        let (quotes, quoted) = without_quotes(text, fence.map_or(usize::MAX, |(_, depth)| depth));
+        // A block ends with the quote that it is in.
+        fence = fence.filter(|(_, depth)| *depth == quotes);
+        let own_fence = fence_of(if fence.is_some() { quoted } else { without_items(quoted) });
         if fence.is_some() || own_fence.is_some() || starts_block(text) {
             mark_spans(page, &block, &mut is_code);
             block = line.start..line.start;
@@ -21,8 +25,8 @@ pub(crate) fn bytes(page: &str) -> Vec<bool> {
             block.end = line.end;
         }
         fence = match (fence, own_fence) {
-            (None, own) => own,
-            (Some(open), Some(own)) if own.starts_with(open) && own == text => None,
+            (None, own) => own.map(|own| (own, quotes)),
+            (Some((open, _)), Some(own)) if own.starts_with(open) && own == quoted => None,
             (open, _) => open,
         };
     }
@@ -39,6 +43,32 @@ pub(crate) fn lines(page: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
+/// Removes the signs of at most `most` quotes from the start of a line. Returns their number and the
+/// rest.
+pub(crate) fn without_quotes(line: &str, most: usize) -> (usize, &str) {
+    let (mut count, mut rest) = (0, line.trim_start());
+    while let Some(quoted) = rest.strip_prefix('>').filter(|_| count < most) {
+        (count, rest) = (count + 1, quoted.trim_start());
+    }
+    (count, rest)
+}
+
+/// Removes the signs that begin list items from the start of a line.
+fn without_items(mut line: &str) -> &str {
+    while let Some(item) = item_of(line) {
+        line = item.trim_start();
+    }
+    line
+}
+
+/// Returns the text of a line that begins a list item.
+fn item_of(line: &str) -> Option<&str> {
+    let numbered = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_numbered = numbered.len() < line.len();
+    let ends: &[&str] = if is_numbered { &[". ", ") "] } else { &["- ", "* ", "+ "] };
+    ends.iter().find_map(|end| numbered.strip_prefix(end))
+}
+
 /// Returns the backticks or tildes that begin a line, if they are a fence.
 fn fence_of(line: &str) -> Option<&str> {
     ['`', '~'].into_iter().find_map(|sign| {
@@ -50,11 +80,7 @@ fn fence_of(line: &str) -> Option<&str> {
 
 /// Returns whether a line begins a paragraph, item, row or heading. A code span ends before it.
 fn starts_block(line: &str) -> bool {
-    let numbered = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    line.is_empty()
-        || line.starts_with(['|', '#', '>'])
-        || ["- ", "* ", "+ "].iter().any(|sign| line.starts_with(sign))
-        || (numbered.len() < line.len() && numbered.starts_with(". "))
+    line.is_empty() || line.starts_with(['|', '#', '>']) || item_of(line).is_some()
 }
 
 /// Marks the code spans of a block: from a run of backticks to the next run of the same length.

@@ -8,7 +8,8 @@ use std::ops::Range;
 
 pub use outside::without_links_outside;
 
-/// A link in a page, in the form `[text](target "title")` or `[text]: target`.
+/// A link in a page: inline, as in `[text](target "title")`, or the definition of a target, as in
+/// `[text]: target "title"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link<'a> {
     /// Text between the brackets.
@@ -17,8 +18,16 @@ pub struct Link<'a> {
     pub target: &'a str,
     /// Line of the target, starting at 1.
     pub line: usize,
+    /// Whether the link is inline. Otherwise it is a definition.
+    pub is_inline: bool,
     /// Bytes of the whole link.
     range: Range<usize>,
+}
+
+/// Returns the position of a slice of a page in it.
+fn bytes_of(page: &str, slice: &str) -> Range<usize> {
+    let start = slice.as_ptr().addr() - page.as_ptr().addr();
+    start..start + slice.len()
 }
 
 /// Returns the links of a page that are not part of code, in order.
@@ -37,14 +46,37 @@ fn inline<'a>(page: &'a str, is_code: &[bool], middle: usize) -> Option<Link<'a>
     }
     let start = opening_bracket(page, is_code, middle)?;
     let rest = &page[middle + 2..];
-    let end = rest.find([')', '\n']).filter(|end| rest.as_bytes()[*end] == b')')?;
-    let target = rest[..end].split_whitespace().next().unwrap_or("").trim_matches(['<', '>']);
+    let inside = &rest[..closing_parenthesis(rest)?];
     Some(Link {
         text: &page[start + 1..middle],
-        target,
+        target: target_of(inside).unwrap_or(&inside[..0]),
         line: line_of(page, middle),
-        range: start..middle + 3 + end,
+        is_inline: true,
+        range: start..middle + 3 + inside.len(),
     })
+}
+
+/// Returns the position of the parenthesis that ends a link on its line.
+fn closing_parenthesis(rest: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, byte) in rest.bytes().enumerate() {
+        match byte {
+            b'\n' => return None,
+            b'(' => depth += 1,
+            b')' if depth == 0 => return Some(at),
+            b')' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns the target before the title. Only one in angle brackets contains spaces.
+fn target_of(text: &str) -> Option<&str> {
+    match text.trim_start().strip_prefix('<') {
+        Some(rest) => rest.split_once('>').map(|(target, _)| target),
+        None => text.split_whitespace().next(),
+    }
 }
 
 /// Returns the position of the bracket that the one at `closing` closes.
@@ -64,13 +96,16 @@ fn opening_bracket(page: &str, is_code: &[bool], closing: usize) -> Option<usize
 /// Returns the definitions of link targets, one per line.
 fn definitions<'a>(page: &'a str, is_code: &[bool]) -> impl Iterator<Item = Link<'a>> {
     code::lines(page).filter_map(|Range { start, end }| {
-        let line = page[start..end].trim_start();
-        let (text, target) = line.strip_prefix('[')?.split_once("]: ")?;
-        let target = target.split_whitespace().next()?;
-        (!is_code[start]).then(|| Link {
+        let (_, line) = code::without_quotes(&page[start..end], usize::MAX);
+        let (text, target) = line.strip_prefix('[')?.split_once("]:")?;
+        // `[^text]: …` is a footnote.
+        let is_name = !text.is_empty() && !text.starts_with('^') && !text.contains(['[', ']']);
+        let target = target_of(target)?;
+        (is_name && !is_code[start]).then(|| Link {
             text,
             target,
             line: line_of(page, start),
+            is_inline: false,
             range: start..end,
         })
     })
@@ -174,6 +209,17 @@ mod tests {
         check("- `a code\n  [no](x)`\n- a ` sign\n- [a](b)\n- another ` sign", &[("a", "b", 4)]);
         check("````\n```\n[no](x)\n````\n[a](b)", &[("a", "b", 5)]);
         check("[a]: b \"Title\"\n```\n[no]: x\n```", &[("a", "b", 1)]);
+        check(
+            "> [a](b)\n> ```\n> [no](x)\n> > ```\n> ```\n> [c](d)",
+            &[("a", "b", 1), ("c", "d", 6)],
+        );
+        check("> ```\n> [no](x)\n[a](b)\n> > ~~~\n> [c](d)", &[("a", "b", 3), ("c", "d", 5)]);
+        check("```\n> ```\n[no](x)\n```\n- ```\n  [no](x)\n  ```\n[a](b)", &[("a", "b", 8)]);
+        check("[a](b_(c).md (title)), [d](<e f.md>)", &[("a", "b_(c).md", 1), ("d", "e f.md", 1)]);
+        check(
+            "[a]: <b c> (title)\n> [d]:e\n[^no]: x\n[f](g) [no]: x",
+            &[("a", "b c", 1), ("d", "e", 2), ("f", "g", 4)],
+        );
         check("a](b) [c](", &[]);
         check("é [ä](ö.md)", &[("ä", "ö.md", 1)]);
     }

@@ -3,6 +3,7 @@
 mod backend_cfgs;
 mod bundled_data;
 mod crate_graph;
+mod decisions;
 mod every_test;
 mod included_files;
 mod links;
@@ -29,6 +30,7 @@ pub(super) const ALL: &[Rule] = &[
     bundled_data::is_described,
     included_files::are_in_the_package,
     links::lead_somewhere,
+    decisions::are_listed,
     opened_files::are_regular,
     opened_files::are_not_written_through_links,
     purposes::have_own_numbers,

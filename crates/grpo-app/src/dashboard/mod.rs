@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use grpo_train::{Metrics, StepReport};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::disable_raw_mode;
 use serde_json::{Map, Value};
 
 use crate::dashboard::state::State;
-use crate::dashboard::terminal::{hold_panics_back, open, restore, wait_for_input};
+use crate::dashboard::terminal::{hold_panics_back, next_event, open, restore};
 use crate::interrupt;
 use crate::output::{Progress, say, say_aside};
 
@@ -271,22 +271,18 @@ fn draw_until<B: ratatui::backend::Backend>(
         let until = Instant::now() + FRAME;
         while can_read && !closing.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
-            match wait_for_input(left.min(FRAME / 5)).and_then(|()| event::poll(Duration::ZERO)) {
-                Ok(true) => match event::read() {
-                    Ok(event) if asks_to_stop(&event) => {
-                        if stop.swap(true, Ordering::Relaxed) && is_ctrl_c(&event) {
-                            // The user has already asked once and does not want to wait for the
-                            // step to end.
-                            interrupt::end_process();
-                        }
-                        break;
+            match next_event(left.min(FRAME / 5)) {
+                Ok(Some(event)) if asks_to_stop(&event) => {
+                    if stop.swap(true, Ordering::Relaxed) && is_ctrl_c(&event) {
+                        // The user has already asked once and does not want to wait for the
+                        // step to end.
+                        interrupt::end_process();
                     }
-                    Ok(Event::Resize(..)) => break,
-                    Ok(_) => {}
-                    Err(_) => can_read = false,
-                },
-                Ok(false) if left.is_zero() => break,
-                Ok(false) => {}
+                    break;
+                }
+                Ok(Some(Event::Resize(..))) => break,
+                Ok(_) if left.is_zero() => break,
+                Ok(_) => {}
                 Err(_) => can_read = false,
             }
         }

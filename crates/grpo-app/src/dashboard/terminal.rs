@@ -14,6 +14,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 #[cfg(unix)]
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -51,13 +52,29 @@ pub(crate) fn restore() {
     }
 }
 
+/// Returns the next event, for which it waits no longer than `time`.
+///
+/// # Errors
+/// Returns an error if the terminal was closed or cannot be read.
+pub(super) fn next_event(time: Duration) -> io::Result<Option<Event>> {
+    // Crossterm reads all input and queues its events. There may be one without further input.
+    for wait in [Duration::ZERO, time] {
+        wait_for_input(wait)?;
+        if event::poll(Duration::ZERO)? {
+            return event::read().map(Some);
+        }
+    }
+    Ok(None)
+}
+
 /// Waits until the terminal has input, but no longer than `time`.
 ///
 /// # Errors
 /// Returns an error if the terminal was closed. Crossterm would read it in an endless loop.
 #[cfg(unix)]
-pub(super) fn wait_for_input(time: Duration) -> io::Result<()> {
-    // If standard input is not a terminal, Crossterm reads the one of the process, as the screen is.
+fn wait_for_input(time: Duration) -> io::Result<()> {
+    // Crossterm reads standard input if it is a terminal. Otherwise it reads /dev/tty; the screen is
+    // on standard error, so that terminal is polled.
     let (input, screen) = (io::stdin(), io::stderr());
     let terminal = if input.is_terminal() { input.as_fd() } else { screen.as_fd() };
     let mut polled = [PollFd::new(terminal, PollFlags::POLLIN)];
@@ -73,8 +90,8 @@ pub(super) fn wait_for_input(time: Duration) -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-pub(super) fn wait_for_input(time: Duration) -> io::Result<()> {
-    ratatui::crossterm::event::poll(time).map(|_ready| ())
+fn wait_for_input(time: Duration) -> io::Result<()> {
+    event::poll(time).map(|_ready| ())
 }
 
 /// Panic messages that were held back while the screen was open. Closing the screen would have

@@ -1,8 +1,11 @@
 //! Runs that are rolled back by guards or end early.
 
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::io::{ErrorKind, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+#[cfg(target_os = "linux")]
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
@@ -232,22 +235,38 @@ fn a_finished_run_is_finished() {
     assert!(place.path("run-longer/model/model.safetensors").is_file());
 }
 
+/// Starts a training run on a terminal, which `script` opens. The run's process id is in the file
+/// `pid`. Returns `None` if `script` is not installed.
+#[cfg(target_os = "linux")]
+#[expect(clippy::print_stdout, reason = "says why a test is skipped")]
+fn train_on_a_terminal(place: &Place) -> Option<Child> {
+    let program = env!("CARGO_BIN_EXE_grpo");
+    let line = format!("stty rows 24 cols 80; echo $$ > pid; exec '{program}' train train.toml");
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").current_dir(place.path("."));
+    script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    match script.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!(
+                "skipped, because the program `script` (bsdutils or util-linux) is not installed"
+            );
+            None
+        }
+        started => Some(started.unwrap()),
+    }
+}
+
 /// A run with a live screen is interrupted if its terminal closes, and does not wait for it.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_closed_terminal_interrupts_a_run() {
     let place = Place::new();
     place.write("train.toml", configuration(400));
-    // `script` opens a terminal, which closes if it is killed.
-    let program = env!("CARGO_BIN_EXE_grpo");
-    let line = format!("stty rows 24 cols 80; echo $$ > pid; exec '{program}' train train.toml");
-    let mut script = Command::new("script");
-    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").current_dir(place.path("."));
-    script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut script = script.spawn().unwrap();
+    let Some(mut terminal) = train_on_a_terminal(&place) else { return };
     wait_for(&place.path("run/checkpoints/step-2"));
-    script.kill().unwrap();
-    script.wait().unwrap();
+    // The terminal closes when its program ends.
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
 
     let process = format!("/proc/{}/stat", place.read("pid").trim());
     let begun = Instant::now();
@@ -258,5 +277,31 @@ fn a_closed_terminal_interrupts_a_run() {
     }
     let steps = place.read("run/metrics.jsonl").lines().count();
     assert!(steps < 400 && place.path(&format!("run/checkpoints/step-{steps}")).exists());
+    place.succeed(&["audit", "run"]);
+}
+
+/// The key `q` stops a run within moments, even after many other keys.
+#[test]
+#[cfg(target_os = "linux")]
+fn keys_are_read_without_delay() {
+    let place = Place::new();
+    place.write("train.toml", configuration(100_000));
+    let Some(mut terminal) = train_on_a_terminal(&place) else { return };
+    wait_for(&place.path("run/checkpoints/step-2"));
+    let mut keys = terminal.stdin.take().unwrap();
+    let begun = Instant::now();
+    keys.write_all(format!("{:x>1000}", "q").as_bytes()).unwrap();
+    let ended = loop {
+        if let Some(ended) = terminal.try_wait().unwrap() {
+            break ended;
+        }
+        // If each key waited for the next frame, it would take 50 seconds.
+        if begun.elapsed() > Duration::from_secs(25) {
+            terminal.kill().unwrap();
+            panic!("the run does not stop");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(ended.code(), Some(130));
     place.succeed(&["audit", "run"]);
 }

@@ -9,7 +9,7 @@ use crate::workspace::Package;
 const DOCUMENT: &str = "docs/ARCHITECTURE.md";
 /// Crates that implement tasks. Only programs may depend on them.
 const TASKS: [&str; 4] = ["grpo-chem", "grpo-molecules", "grpo-replies", "grpo-infill"];
-/// Checks links, without other dependencies.
+/// The only crate of the workspace that `xtask` may depend on.
 const LINKS: &str = "grpo-links";
 /// Programs that register tasks.
 const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
