@@ -61,7 +61,7 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
     let mut unclear = Vec::new();
     let mut row = |name: String, before: f64, after: f64, change: Change| {
         let Change { mean, error } = change;
-        if error.is_finite() && !is_clear(mean, error) {
+        if may_be_chance(change) {
             unclear.push(name.clone());
         }
         let change = match mean.is_nan() {
@@ -91,6 +91,13 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
             unclear.join(", ")
         ),
     }
+}
+
+/// Returns whether a change may be due to chance. A measure that is the same for every prompt did not
+/// change at all.
+fn may_be_chance(Change { mean, error }: Change) -> bool {
+    let is_unchanged = mean == 0.0 && error == 0.0;
+    error.is_finite() && !is_unchanged && !is_clear(mean, error)
 }
 
 /// Number of prompts shown with their completions before and after training.
@@ -156,7 +163,7 @@ pub(crate) fn best_samples(tasks: &Tasks, codec: &Codec, after: &Evaluated) -> O
     Some(table(header.collect::<Vec<_>>(), rows, ..=parts.len()).to_string())
 }
 
-/// Maximum number of characters per sample in the table. It is large because a truncated SMILES
+/// Maximum width of a sample in the table, in columns. It is large because a truncated SMILES
 /// string cannot be copied.
 const LONGEST_BEST: usize = 120;
 
@@ -337,3 +344,24 @@ const DIVERSITY: [OfGroup; 2] = [
     ("self-BLEU within a prompt", |group| group.self_bleu),
     ("distinct-2 within a prompt", |group| group.distinct_2),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_that_may_be_due_to_chance_are_listed() {
+        for (mean, error, is_listed) in [
+            (0.1, 0.05, true),
+            (-0.1, 0.05, true),
+            (0.0, 0.05, true),
+            (0.3, 0.05, false),
+            (0.1, 0.0, false),
+            (0.0, 0.0, false),
+            (0.1, f64::NAN, false),
+            (f64::NAN, f64::NAN, false),
+        ] {
+            assert_eq!(may_be_chance(Change { mean, error }), is_listed, "{mean} ± {error}");
+        }
+    }
+}

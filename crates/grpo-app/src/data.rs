@@ -95,15 +95,15 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         Ok(serde_json::Map::new())
     }
 
-    /// Builds the codec of a new model from the examples in a file. Returns `None` if the format
-    /// does not support this.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
-    fn new_codec(&self, _file: &Path) -> anyhow::Result<Option<Codec>> {
-        Ok(None)
+    /// Returns a function that builds the codec of a new model from the examples in a file, or `None`
+    /// if the format does not support this.
+    fn new_codec(&self) -> Option<NewCodec<'_>> {
+        None
     }
 }
+
+/// Builds a codec from the examples in a file.
+pub type NewCodec<'a> = Box<dyn Fn(&Path) -> anyhow::Result<Codec> + 'a>;
 
 /// `[data]` keys shared by all formats.
 #[derive(Clone, Copy, Debug, Default)]

@@ -18,6 +18,7 @@ use comfy_table::{CellAlignment, Row, Table, presets};
 use grpo_data::{short_text, without_passwords};
 use grpo_run::{RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
+use unicode_width::UnicodeWidthStr;
 
 pub use self::file_in_place::FileInPlace;
 pub(crate) use self::incomplete::remove_incomplete;
@@ -172,12 +173,15 @@ pub(crate) fn one_line(text: &str) -> String {
     }
 }
 
-/// Truncates text to at most `most` characters.
+/// Truncates text to at most `most` columns of a terminal. Chinese characters and emoji take two.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some(_) => format!("{}…", text.chars().take(most - 1).collect::<String>()),
-        None => text.to_owned(),
+    if text.width() <= most {
+        return text.to_owned();
     }
+    let ends = text.char_indices().map(|(start, character)| start + character.len_utf8());
+    // The width of a sequence of emoji is not the sum of its characters' widths.
+    let fitting = ends.take(most - 1).take_while(|end| text[..*end].width() < most);
+    format!("{}…", &text[..fitting.last().unwrap_or(0)])
 }
 
 /// Returns whether to draw table borders: on a terminal, or if the environment variable
@@ -268,5 +272,22 @@ mod tests {
         assert_eq!(line.chars().count(), SHOWN_CHARACTERS + 1);
         assert!(line.starts_with("…ä") && line.ends_with("end"));
         assert_eq!(one_line(&"x".repeat(SHOWN_CHARACTERS)), "x".repeat(SHOWN_CHARACTERS));
+    }
+
+    #[test]
+    fn texts_are_shortened_to_columns_of_a_terminal() {
+        for (text, most, expect) in [
+            ("abcd", 4, "abcd"),
+            ("abcde", 4, "abc…"),
+            ("漢字", 4, "漢字"),
+            ("漢字漢", 5, "漢字…"),
+            ("漢字漢", 4, "漢…"),
+            ("😀😀😀", 5, "😀😀…"),
+            ("e\u{301}e\u{301}", 2, "e\u{301}e\u{301}"),
+            ("☺\u{fe0f}☺\u{fe0f}☺\u{fe0f}", 5, "☺\u{fe0f}☺\u{fe0f}…"),
+        ] {
+            assert_eq!(shortened(text, most), expect, "{text} {most}");
+            assert!(shortened(text, most).width() <= most, "{text} {most}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts};
+use grpo_app::data::{DataFormat, DataReader, NewCodec, ReadExamples, ReadFrom, ReadPrompts};
 use grpo_app::task::{Measures, Task};
 use grpo_data::{
     Codec, CodecKind, ConfigFault, DataError, Example, Examples, Prompt, SpecialIds, TextCodec,
@@ -240,8 +240,8 @@ impl DataReader for WordFile {
         Ok(ReadExamples { examples, augmentation: None, report: vec![report], files })
     }
 
-    fn new_codec(&self, file: &Path) -> anyhow::Result<Option<Codec>> {
-        Ok(Some(Codec::from_text_codec(Letters::of_words(&read_text(file)?))))
+    fn new_codec(&self) -> Option<NewCodec<'_>> {
+        Some(Box::new(|file| Ok(Codec::from_text_codec(Letters::of_words(&read_text(file)?)))))
     }
 }
 

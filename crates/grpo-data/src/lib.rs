@@ -90,4 +90,4 @@ pub use split_draw::{split_draw, split_limit};
 pub use system_fault::{note_system_fault, system_fault, system_words, take_system_fault};
 pub use token_set::{TokenSet, TokenSetError, TokenSetIter};
 pub use tokenizer::TextTokenizer;
-pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};
+pub use tokenizer_training::{SMALLEST_VOCABULARY, TOKENIZER_FILES, train_tokenizer};

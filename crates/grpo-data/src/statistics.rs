@@ -46,11 +46,11 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Number of standard errors from which on a change is clear. Smaller ones may be due to chance.
+/// A change of at least this many standard errors is clear; a smaller one may be due to chance.
 pub const CLEAR: f64 = 3.0;
 
 /// Returns whether chance is an unlikely explanation of a change with this standard error. Without
-/// scatter, any change is clear.
+/// scatter, any change is clear, but 0 ± 0 is not: nothing changed.
 pub fn is_clear(change: f64, error: f64) -> bool {
     (change / error).abs() >= CLEAR
 }
@@ -274,6 +274,20 @@ mod tests {
         close(spearman(&[10.0, 20.0, 20.0, 30.0], &[0.0, 9.0, 0.5, 9.5]), expected);
         // The correlation of any increasing function is 1.
         close(spearman(&[1.0, 2.0, 3.0, 4.0], &[1.0, 16.0, 81.0, 256.0]), 1.0);
+    }
+
+    #[test]
+    fn a_change_is_clear_from_three_standard_errors_on() {
+        for (change, error, is) in [
+            (3.0, 1.0, true),
+            (-3.0, 1.0, true),
+            (2.9, 1.0, false),
+            (1e-9, 0.0, true),
+            (0.0, 0.0, false),
+            (1.0, f64::NAN, false),
+        ] {
+            assert_eq!(is_clear(change, error), is, "{change} ± {error}");
+        }
     }
 
     /// Expected values from `numpy.percentile([4, 1, 3, 2], [0, 50, 90, 100])`: 1, 2.5, 3.7, 4.

@@ -9,6 +9,9 @@ use crate::DataError;
 use crate::caught::caught;
 use crate::error::Shortened;
 
+/// Names of the files of [`train_tokenizer`].
+pub const TOKENIZER_FILES: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
+
 /// Ends a document. This is the token with id 0.
 const END_OF_TEXT: &str = "<|endoftext|>";
 /// Begins a conversation turn.
@@ -43,8 +46,8 @@ fn longest_word(text: &str) -> usize {
     longest
 }
 
-/// Trains a tokenizer and returns its files by name: `tokenizer.json`, and `tokenizer_config.json`
-/// with a chat template.
+/// Trains a tokenizer and returns its files by name, see [`TOKENIZER_FILES`]. The second one has a chat
+/// template.
 ///
 /// The algorithm is byte-pair encoding (Sennrich et al. 2016) on bytes, as in GPT-2. Any text can
 /// be encoded, and the most frequent pairs in `texts` are merged until there are `vocabulary` ids.
@@ -108,7 +111,8 @@ pub fn train_tokenizer<'a>(
         "chat_template": CHAT_TEMPLATE,
     });
     let config = serde_json::to_string_pretty(&config).expect("strings alone") + "\n";
-    Ok([("tokenizer.json", json + "\n"), ("tokenizer_config.json", config)])
+    let [tokenizer_name, config_name] = TOKENIZER_FILES;
+    Ok([(tokenizer_name, json + "\n"), (config_name, config)])
 }
 
 #[cfg(test)]

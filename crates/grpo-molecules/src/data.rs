@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::conditions::{Conditions, Measured, Measures, Property, descriptor};
 use crate::{MoleculeReader, ReadOptions};
-use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
+use grpo_app::data::{
+    DataFormat, DataReader, NewCodec, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
+};
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::{
     Codec, ConfigFault, DataError, Example, Examples, TextCodec, deserialize_settings,
@@ -295,9 +297,16 @@ impl DataReader for MoleculeKeys {
         Ok(conditions.keys(new.lstm_layers))
     }
 
-    fn new_codec(&self, file: &Path) -> anyhow::Result<Option<Codec>> {
+    fn new_codec(&self) -> Option<NewCodec<'_>> {
+        Some(Box::new(|file| self.codec(file)))
+    }
+}
+
+impl MoleculeKeys {
+    /// Returns the codec with the vocabulary of the section, or with that of the molecules.
+    fn codec(&self, file: &Path) -> anyhow::Result<Codec> {
         if let Some(path) = &self.vocabulary {
-            return Ok(Some(Codec::from_text_codec(Vocabulary::from_json_file(path)?)));
+            return Ok(Codec::from_text_codec(Vocabulary::from_json_file(path)?));
         }
         let reader = MoleculeReader::open(file, &self.options())?;
         let smiles: Vec<String> =
@@ -319,6 +328,6 @@ impl DataReader for MoleculeKeys {
             scaffolds.filter(|scaffold| smiles_tokens(scaffold).all(|token| token.is_ok()));
         let vocabulary =
             Vocabulary::from_smiles(usable.iter().map(String::as_str).chain(scaffolds))?;
-        Ok(Some(Codec::from_text_codec(vocabulary)))
+        Ok(Codec::from_text_codec(vocabulary))
     }
 }

@@ -205,16 +205,19 @@ fn is_unsupported(error: &InvalidSmiles) -> bool {
     matches!(error, InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. })
 }
 
-/// Removes the header and the names from the lines of a `.smi` file.
+/// Removes the names from the lines of a `.smi` file and from the cells of a table, and the header from
+/// a `.smi` file, as [`MoleculeReader`](crate::MoleculeReader) does.
 fn without_names(all: &mut Generations) {
-    if all.ending != "smi" {
+    if !["smi", "csv"].contains(&all.ending.as_str()) {
         return;
     }
+    let has_header = all.ending == "smi";
     for prompt in &mut all.prompts {
         for generation in &mut prompt.generations {
             generation.text = smiles_and_name(&generation.text).0.to_owned();
         }
-        if prompt.generations.first().is_some_and(|first| is_header(&first.text)) {
+        let first = prompt.generations.first();
+        if has_header && first.is_some_and(|first| is_header(&first.text)) {
             prompt.generations.remove(0);
         }
     }

@@ -15,20 +15,25 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SCALARS = {
     "step": "int64", "prompt": "int32", "prompt_text": "string", "sample": "int32", "text": "string",
-    "reward": "double", "outcome": "string", "reason": "string", "info": "string", "advantage": "double", "actions": "int32",
+    "reward": "double", "bonus": "double", "outcome": "string", "reason": "string", "info": "string", "advantage": "double", "actions": "int32",
     "finish": "string", "policy_version": "int64",
 }
 PROMPT_IDS = "prompt_ids"
 LISTS = {
     "completion_ids": "int32", "sampling_logprobs": "float", "logprobs": "float", "ref_logprobs": "float",
-    "entropies": "float", "gradients": "float", "surrogate_gradients": "float", "fates": "string",
+    "entropies": "float", "gradients": "float", "surrogate_gradients": "float", "outcomes": "string",
 }
-FATES = {"moved", "not_scored", "zero_advantage", "off_policy", "low_entropy", "mismatch", "clipped"}
+# Not in files that were written before there were bonuses.
+NEWER = {"bonus"}
+# The name of the column `outcomes` in files that were written before it was called so.
+OUTCOMES_BEFORE = "fates"
+OUTCOMES = {"moved", "not_scored", "zero_advantage", "off_policy", "low_entropy", "mismatch", "clipped"}
 
 
 def check(is_so, *words):
@@ -66,12 +71,17 @@ def event_file(run, lines):
     print(f"{files[0].name}: {numbers} numbers under {len(tags)} tags in {len(lines)} steps, all equal in f32")
 
 
+def renamed(schema):
+    return pa.schema([field.with_name("outcomes") if field.name == OUTCOMES_BEFORE else field for field in schema])
+
+
 def columns(path):
-    schema = pq.read_schema(path)
+    schema = renamed(pq.read_schema(path))
     parts = [name for name in schema.names if name.startswith("rewards/")]
-    check(set(schema.names) == {*SCALARS, *LISTS, PROMPT_IDS, *parts}, path, schema.names)
+    check({*schema.names, *NEWER} == {*SCALARS, *LISTS, PROMPT_IDS, *parts}, path, schema.names)
     for name, kind in SCALARS.items():
-        check(str(schema.field(name).type) == kind, path, name, schema.field(name).type)
+        is_missing = name in NEWER and name not in schema.names
+        check(is_missing or str(schema.field(name).type) == kind, path, name, schema.field(name).type)
     for name, kind in LISTS.items():
         found = schema.field(name).type
         check(str(getattr(found, "value_type", None)) == kind, path, name, found)
@@ -84,7 +94,7 @@ def completions(run, lines):
     folder = run / "completions"
     paths = sorted(folder.glob("step-*.parquet"), key=lambda path: int(path.stem[5:]))
     check(paths, f"{folder} has no files")
-    frames = [pd.read_parquet(path) for path in paths]
+    frames = [pd.read_parquet(path).rename(columns={OUTCOMES_BEFORE: "outcomes"}) for path in paths]
     parts = columns(paths[0])
     for path in paths:
         check(columns(path) == parts, path, "has other columns than", paths[0])
@@ -114,16 +124,16 @@ def completions(run, lines):
         close(-of("sampling_logprobs").mean(), line["sampling/entropy"], f"{path}: sampling/entropy", 1e-6)
         gaps = np.abs(of("logprobs") - of("sampling_logprobs"))
         close(gaps.max(), line["sampling/sampling_logp_difference/max"], f"{path}: largest gap to the sampler", 1e-6)
-        fates = set().union(*(words.split("+") for words in np.concatenate(frame["fates"].to_numpy())))
-        check(fates <= FATES, path, fates)
+        outcomes = set().union(*(words.split("+") for words in np.concatenate(frame["outcomes"].to_numpy())))
+        check(outcomes <= OUTCOMES, path, outcomes)
         # One update a step: what is seen before it is all that the metrics are of.
-        if not any("+" in words for words in np.concatenate(frame["fates"].to_numpy())) and line.get("ratio/max") == 1:
+        if not any("+" in words for words in np.concatenate(frame["outcomes"].to_numpy())) and line.get("ratio/max") == 1:
             close(of("entropies").mean(), line["entropy"], f"{path}: entropy", 1e-6)
             e = of("ref_logprobs") - of("logprobs")
             close((np.exp(e) - e - 1).mean(), line["kl"], f"{path}: kl (k3)", 1e-6)
             unmoved = frame["advantage"] == 0
             for _, row in frame[unmoved].iterrows():
-                check(set(row["fates"]) <= {"zero_advantage", "not_scored"}, path, row["fates"])
+                check(set(row["outcomes"]) <= {"zero_advantage", "not_scored"}, path, row["outcomes"])
                 check(not np.any(row["surrogate_gradients"]), path, "a gradient without an advantage")
             for _, row in frame[~unmoved].iterrows():
                 # What makes a completion likelier has a negative derivative.

@@ -81,6 +81,23 @@ impl CompareArguments {
         }
         command_line(words)
     }
+
+    /// Refuses a folder of `--svg` that is a file, or that contains files that are not to be replaced.
+    fn check_svg(&self) -> anyhow::Result<()> {
+        let Some(folder) = &self.svg else { return Ok(()) };
+        anyhow::ensure!(
+            !folder.exists() || folder.is_dir(),
+            "{} is a file, not a folder; use a folder for --svg",
+            folder.display()
+        );
+        let is_used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        anyhow::ensure!(
+            self.force || !is_used,
+            "--svg {}: the folder is not empty; choose another one, or replace files in it with --force",
+            folder.display()
+        );
+        Ok(())
+    }
 }
 
 pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -109,17 +126,12 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
         Ok((FileInPlace::create_beside(path, &inputs, arguments.force)?, format))
     };
     let outputs = formats.into_iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
-    if let Some(folder) = &arguments.svg {
-        let is_used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-        anyhow::ensure!(
-            arguments.force || !is_used,
-            "--svg {}: the folder is not empty; choose another one, or replace files in it with --force",
-            folder.display()
-        );
-    }
+    arguments.check_svg()?;
     let columns = arguments.columns.columns(tasks);
-    let mut first = Generations::read(&methods[0].files[0], &columns)?;
-    let suite = suite(tasks, arguments.suite.as_deref(), &mut first)?;
+    let first_file = &methods[0].files[0];
+    let mut first = Generations::read(first_file, &columns)?;
+    let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
+    suite.prepare(first_file, &mut first)?;
     let phase = Phase::begin("evaluating the files");
     let compared =
         Compared::new(&methods, first, &suite, &arguments.options, &columns, objectives)?;

@@ -57,8 +57,8 @@ pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Resul
     let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
     let outputs = arguments.output.iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
     let last = arguments.runs.last().context("clap requires a run")?;
-    let mut generations = Generations::of_model_in(last);
-    let suite = suite(tasks, arguments.suite.as_deref(), &mut generations)?;
+    let generations = Generations::of_model_in(last);
+    let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
     let phase = Phase::begin("measuring the recorded completions");
     let dynamics = Dynamics::of_runs(&arguments.runs, &suite, arguments.every)?;
     drop(phase);

@@ -167,14 +167,14 @@ impl Gate {
     }
 }
 
-/// Returns the suite with this name, or the one that fits the generations, which it prepares.
+/// Returns the suite with this name, or the one that fits the generations.
 ///
 /// # Errors
 /// Returns an error if there is no such suite.
 pub(crate) fn suite(
     tasks: &Tasks,
     name: Option<&str>,
-    generations: &mut Generations,
+    generations: &Generations,
 ) -> anyhow::Result<Suite> {
     let suites = tasks.suites();
     let is_default = |suite: &&Suite| {
@@ -188,15 +188,13 @@ pub(crate) fn suite(
     };
     let default = suites.iter().find(is_default).map_or(TEXT_SUITE.name, |suite| suite.name);
     let name = name.unwrap_or(default);
-    let suite = suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
+    suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
         let known = suites.iter().map(|suite| format!("{} ({})", suite.name, suite.about));
         format!(
             "--suite {name}: unknown suite; expected one of: {}",
             known.collect::<Vec<_>>().join("; ")
         )
-    })?;
-    (suite.prepare)(generations);
-    Ok(suite)
+    })
 }
 
 pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -213,7 +211,8 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
     for file in &arguments.files {
         let _phase = Phase::begin(format!("evaluating {}", file.display()));
         let mut generations = Generations::read(file, &columns)?;
-        let suite = suite(tasks, arguments.suite.as_deref(), &mut generations)?;
+        let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
+        suite.prepare(file, &mut generations)?;
         let rewarded = reward.as_ref();
         let rewarded = rewarded.map(|reward| Rewarded::new(reward, file, &mut generations, tasks));
         let rewarded = rewarded.transpose()?;

@@ -20,7 +20,7 @@ use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
 use crate::checkpoint::CheckpointSection;
 use crate::config::Origin;
-use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys, check_thinking};
+use crate::data::{DataSection, NewCodec, ReadExamples, ReadFrom, SharedKeys, check_thinking};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
@@ -136,10 +136,8 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
     if arguments.check {
-        if let Beginning::New(sizes) = Beginning::of(&file)?
-            && data.keys.file.exists()
-        {
-            new_model(sizes, &data)?;
+        if let Beginning::New(_) = Beginning::of(&file)? {
+            let _is_possible = new_codec(&data)?;
         }
         let PretrainFile { run, start, adapter, .. } = &file;
         let thinking =
@@ -285,14 +283,19 @@ fn starting_point(
     Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
 }
 
-/// Returns the configuration and the vocabulary of a new model.
-fn new_model(sizes: &ModelSection, data: &DataSection<DataKeys>) -> anyhow::Result<ModelSpec> {
-    let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
+/// Returns what builds the codec of a new model. Reads no data.
+fn new_codec(data: &DataSection<DataKeys>) -> anyhow::Result<NewCodec<'_>> {
+    data.reader.new_codec().with_context(|| {
         format!(
             "[model] creates models for molecules only (.smi or .csv); for the text in {}, set `start` to a model folder (`grpo init` creates one with random weights)",
             data.keys.file.display()
         )
-    })?;
+    })
+}
+
+/// Returns the configuration and the vocabulary of a new model.
+fn new_model(sizes: &ModelSection, data: &DataSection<DataKeys>) -> anyhow::Result<ModelSpec> {
+    let codec = new_codec(data)?(&data.keys.file)?;
     let sizes = MolGptConfig::new(
         codec.token_count().unwrap_or(0),
         sizes.block_size,

@@ -11,6 +11,7 @@ use grpo_report::transforms;
 use grpo_rewards::{Outcome, PartName, Reward, RewardConfig, RewardInput};
 use grpo_run::column_of_part;
 use serde_json::{Map, Value};
+use unicode_width::UnicodeWidthStr;
 
 use crate::commands::report::transform_curves;
 use crate::eval::{CompletionRow, RowFormat};
@@ -19,6 +20,9 @@ use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::train_file::LoadedReward;
 use crate::visible::{data_output, number_cell, text_cell, visible};
+
+/// Key of the prompt, and name of its column in tables of scores.
+const PROMPT: &str = "prompt";
 
 /// Number of completions that are scored at once.
 pub(crate) const BLOCK: usize = 1024;
@@ -34,7 +38,7 @@ pub(crate) struct ScoreArguments {
     /// Configuration file with a [reward] section
     config: PathBuf,
     /// Completions: JSON lines, Parquet, CSV, SMILES (.smi), lines of text (.txt), or a run folder,
-    /// whose completions have no other keys of their records
+    /// which does not record the other keys of its prompts
     file: Option<PathBuf>,
     /// Completion to score in place of a file; repeatable
     #[arg(
@@ -85,7 +89,10 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
     anyhow::ensure!(rows.peek().is_some(), "{} contains no {}", file.display(), format.holds);
     let rows = rows.map(|row| {
         let CompletionRow { input, label } = tasks.with_prompt_fields(row?);
-        Ok(CompletionRow { input: with_fields(input, &fields), label })
+        let input = with_fields(input, &fields);
+        let is_given = format.label == PROMPT && fields.contains_key(PROMPT);
+        let label = if is_given { input.prompt.clone() } else { label };
+        Ok(CompletionRow { input, label })
     });
     let phase = Phase::begin(format!("scoring {}", file.display()));
     let scoring = Scoring { reward: &*reward, format: &format, file };
@@ -146,7 +153,7 @@ fn fields(arguments: &ScoreArguments) -> anyhow::Result<Map<String, Value>> {
 /// Returns a completion with these fields in addition to its own.
 fn with_fields(mut input: RewardInput, fields: &Map<String, Value>) -> RewardInput {
     input.fields.extend(fields.clone());
-    if let Some(prompt) = fields.get("prompt").and_then(Value::as_str) {
+    if let Some(prompt) = fields.get(PROMPT).and_then(Value::as_str) {
         prompt.clone_into(&mut input.prompt);
     }
     input
@@ -171,7 +178,7 @@ pub(crate) fn remedy(reward: &dyn Reward, input: &RewardInput, source: Source<'_
     }
     let of_file = |file: &Path| {
         let what = match FileOrigin::new(file).1.as_str() {
-            _ if file.is_dir() => "recorded completions have only their own keys",
+            _ if file.is_dir() => "a run folder does not record the other keys of its prompts",
             "txt" | "smi" => "lines of text have no keys",
             _ => return format!("add the key to the records of {}", file.display()),
         };
@@ -233,7 +240,7 @@ fn tables(parts: &[PartName], texts: &[String], outcomes: &[Outcome]) -> Vec<Tab
         table(header, rows, 1..=outcomes.len())
     };
     let width = |table: &Table| {
-        table.to_string().lines().map(|line| line.chars().count()).max().unwrap_or_default()
+        table.to_string().lines().map(UnicodeWidthStr::width).max().unwrap_or_default()
     };
     let whole = of(texts, outcomes);
     if width(&whole) <= WIDTH {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{json_line_reason, read_text_file, train_tokenizer};
+use grpo_data::{TOKENIZER_FILES, json_line_reason, read_text_file, train_tokenizer};
 use grpo_run::atomic_write;
 use serde_json::{Map, Value};
 
@@ -11,11 +11,8 @@ use crate::args::TokenizerArguments;
 use crate::output::say;
 use crate::recorded_folders::refuse_inside;
 
-/// The files of the output folder.
-const TOKENIZER_FILES: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
-
 pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
-    refuse_inside(&arguments.output.join("tokenizer.json"), "-o")?;
+    refuse_inside(&arguments.output.join(TOKENIZER_FILES[0]), "-o")?;
     let folder = &arguments.output;
     anyhow::ensure!(
         !folder.exists() || folder.is_dir(),

@@ -154,7 +154,7 @@ impl Compared {
             for file in &method.files {
                 let read = || {
                     let mut generations = Generations::read(file, columns)?;
-                    (suite.prepare)(&mut generations);
+                    suite.prepare(file, &mut generations)?;
                     anyhow::Ok(generations)
                 };
                 let generations = first.take().map_or_else(read, Ok)?;

@@ -2,8 +2,8 @@
 
 use grpo_eval::stats::Conclusion;
 
-use super::Suite;
 use super::comparison::{Compared, MethodResult, TestKind};
+use crate::output::four_decimals;
 
 /// A cell: the mean, its spread and the mark of a test.
 struct Cell {
@@ -15,12 +15,17 @@ struct Cell {
 }
 
 impl Cell {
-    fn new(suite: &Suite, of: &MethodResult, metric: &str) -> Option<Self> {
+    fn new(compared: &Compared, of: &MethodResult, metric: &str) -> Option<Self> {
         let summary = of.metrics.get(metric)?;
         let test = of.test(metric);
+        // Means over seeds are no longer counts. All cells of a row have the same format.
+        let shown = |value: f64| match compared.has_seeds() {
+            true => four_decimals(value),
+            false => compared.suite.shown(metric, value),
+        };
         Some(Self {
-            mean: suite.shown(metric, summary.mean),
-            deviation: summary.sample_std.map(|value| suite.shown(metric, value)),
+            mean: shown(summary.mean),
+            deviation: summary.sample_std.map(shown),
             conclusion: test.map(|test| test.conclusion),
             is_better: test.and_then(|test| test.is_better),
         })
@@ -58,6 +63,11 @@ const DECISION: &str = "p < 0.05 after Holm's correction; in parentheses if |d| 
 const SPREAD: &str = "± is the standard deviation over seeds.";
 
 impl Compared {
+    /// Returns whether a method has several seeds.
+    fn has_seeds(&self) -> bool {
+        self.methods.iter().any(|of| of.seeds > 1)
+    }
+
     /// Returns the names of all metrics.
     pub(crate) fn metrics(&self) -> Vec<&str> {
         let mut names: Vec<&str> =
@@ -73,7 +83,7 @@ impl Compared {
         let header = header.chain(self.methods.iter().map(|of| of.name.clone())).collect();
         let row = |name: &&str| {
             let cells = self.methods.iter().map(|of| {
-                let cell = Cell::new(&self.suite, of, name);
+                let cell = Cell::new(self, of, name);
                 cell.map_or_else(String::new, |cell| cell.text(" ± ") + &cell.mark())
             });
             std::iter::once((*name).to_owned()).chain(cells).collect()
@@ -101,7 +111,7 @@ impl Compared {
 
     fn legend_with(&self, marks: &str) -> String {
         let tests = self.decision().map(|decision| format!("{marks}: {decision}."));
-        let seeds = self.methods.iter().any(|of| of.seeds > 1).then(|| SPREAD.to_owned());
+        let seeds = self.has_seeds().then(|| SPREAD.to_owned());
         tests.into_iter().chain(seeds).collect::<Vec<String>>().join(" ")
     }
 
@@ -138,7 +148,7 @@ impl Compared {
         );
         for name in self.metrics() {
             let cells = self.methods.iter().map(|of| {
-                let Some(cell) = Cell::new(&self.suite, of, name) else { return String::new() };
+                let Some(cell) = Cell::new(self, of, name) else { return String::new() };
                 let value = format!("${}$", cell.text(" \\pm "));
                 let mark =
                     cell.mark().trim().replace('▲', "+").replace('▼', "-").replace('≠', "\\neq");

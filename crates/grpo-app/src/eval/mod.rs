@@ -11,7 +11,7 @@ mod rows;
 mod text;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use grpo_data::statistics::mean;
@@ -78,13 +78,25 @@ impl Suite {
         found.map(|(_, unit)| *unit)
     }
 
-    /// Formats a metric for a table: counts as whole numbers, everything else with four decimals.
+    /// Formats a metric of a file for a table: counts as whole numbers, everything else with four
+    /// decimals. The unit decides, so that a metric looks the same for all files.
     pub(crate) fn shown(&self, metric: &str, value: f64) -> String {
-        let is_count = self.unit(metric).is_some_and(|unit| COUNTED.contains(&unit));
-        match is_count && value.fract() == 0.0 {
-            true => format!("{value}"),
+        match self.unit(metric).is_some_and(|unit| COUNTED.contains(&unit)) {
+            true => format!("{value:.0}"),
             false => four_decimals(value),
         }
+    }
+
+    /// Prepares the contents of a file.
+    ///
+    /// # Errors
+    /// Returns an error if nothing is left to measure, e.g. because a file consists of a header.
+    pub(crate) fn prepare(&self, file: &Path, generations: &mut Generations) -> anyhow::Result<()> {
+        (self.prepare)(generations);
+        // Only molecules are measured without prompts.
+        let holds = if self.has_prompts { "texts" } else { "molecules" };
+        anyhow::ensure!(!generations.is_empty(), "{} contains no {holds}", file.display());
+        Ok(())
     }
 
     /// Returns which keys of a record to read.
@@ -93,9 +105,9 @@ impl Suite {
     }
 }
 
-/// Units of metrics that count something.
-const COUNTED: [&str; 7] =
-    ["blanks", "fillings", "molecules", "prompts", "strings", "texts", "words"];
+/// Units of metrics that count something. Means of counts have other units, such as `words per text`.
+const COUNTED: [&str; 8] =
+    ["blanks", "characters", "fillings", "molecules", "prompts", "strings", "texts", "words"];
 
 /// Returns whether a metric has this name. A `*` at the end stands for any ending.
 fn fits(pattern: &str, metric: &str) -> bool {

@@ -102,10 +102,11 @@ fn remove_folder(path: &Path) {
     let mut taken = path.as_os_str().to_owned();
     taken.push("0");
     for _ in 0..ATTEMPTS {
-        if std::fs::rename(path, &taken).is_err() {
+        let is_taken = std::fs::rename(path, &taken).is_ok();
+        let is_left = std::fs::remove_dir_all(&taken).is_err() && Path::new(&taken).exists();
+        if !is_taken && !is_left && path.symlink_metadata().is_err() {
             break;
         }
-        let _gone = std::fs::remove_dir_all(&taken);
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -132,6 +133,7 @@ mod tests {
         clear_leftovers(folder.path(), "a.csv");
         assert!(!used.exists());
     }
+
     /// The folder keeps all files, or no folder is left.
     #[test]
     fn a_folder_that_is_renamed_meanwhile_is_whole_or_gone() {

@@ -24,8 +24,8 @@ pub fn sentence(error: &anyhow::Error) -> String {
     cut(without_os_codes(&sentence))
 }
 
-/// Returns where the last words of a sentence begin with which its cause begins, too, e.g. `cannot write
-/// a.csv` in `eval: cannot write a.csv` and `cannot write a.csv: permission denied`.
+/// Returns the start of the trailing words of `sentence` that `cause` repeats, e.g. `cannot write a.csv`
+/// in `eval: cannot write a.csv` and `cannot write a.csv: permission denied`.
 fn start_of_repetition(sentence: &str, cause: &str) -> usize {
     let after_colons = sentence.match_indices(": ").map(|(at, colon)| at + colon.len());
     let mut starts = std::iter::once(0).chain(after_colons);

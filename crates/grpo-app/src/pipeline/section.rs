@@ -84,6 +84,7 @@ impl StageSection {
     fn for_seed(&self, seed: u64) -> Self {
         let seed = seed.to_string();
         let text = |text: &String| text.replace(SEED, &seed);
+        // Nothing is lost, because paths are strings of a TOML file and thus UTF-8.
         let path = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace(SEED, &seed));
         Self {
             name: text(&self.name),

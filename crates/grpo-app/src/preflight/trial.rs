@@ -10,6 +10,7 @@ use grpo_runtime::Ranks;
 use grpo_train::{Actions, Grpo, TrainError};
 
 use crate::generate::decoder;
+use crate::output::four_decimals;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 
@@ -130,7 +131,8 @@ impl Trial {
             true => "no rewards".to_owned(),
             false => {
                 let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
-                format!("rewards {least:.3} to {most:.3}, mean {mean:.3}")
+                let [least, most, mean] = [least, most, mean].map(four_decimals);
+                format!("rewards {least} to {most}, mean {mean}")
             }
         };
         let lengths = match &file.source {

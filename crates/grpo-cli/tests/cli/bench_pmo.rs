@@ -33,12 +33,17 @@ fn oracles_score_a_file() {
 fn options_of_runs_and_of_scores_exclude_each_other() {
     let place = Place::new();
     place.write("a.smi", "CCO\n");
-    for option in ["own.toml", "--seeds=2", "--budget=9", "--set=seed=1", "--check"] {
+    for (option, name) in [
+        ("own.toml", "[FILE]"),
+        ("--seeds=2", "--seeds <SEEDS>"),
+        ("--budget=9", "--budget <N>"),
+        ("--set=seed=1", "--set <KEY=VALUE>"),
+        ("--check", "--check"),
+    ] {
         let ended = place.run(&["bench-pmo", "--score", "a.smi", option]);
         assert_eq!(ended.code, Some(2), "{option}: {}", ended.stderr);
-        let name = option.split('=').next().unwrap().trim_end_matches("own.toml");
-        assert!(ended.stderr.contains("cannot be used with"), "{option}: {}", ended.stderr);
-        assert!(ended.stderr.contains(name), "{option}: {}", ended.stderr);
+        let said = format!("'--score <FILE>' cannot be used with '{name}'");
+        assert!(ended.stderr.contains(&said), "{option}: {}", ended.stderr);
     }
     for option in ["--smiles-column=smiles", "--force"] {
         for run in ["--seeds=2", "--check", "own.toml"] {

@@ -80,6 +80,8 @@ fn a_model_is_asked_for_properties_and_a_scaffold() {
     assert!(lines.clone().any(|line| line.contains(",20.2,C1CC1,")));
     assert!(lines.clone().any(|line| line.contains(",\"(40.0, 2.0)\",,")));
     assert!(lines.clone().any(|line| line.ends_with(",tpsa=40 logp=2")));
+    let has_six = |cell: &str| cell.rsplit_once('.').is_some_and(|(_, of)| of.len() == 6);
+    assert!(lines.clone().all(|line| line.rsplit(',').skip(2).take(6).all(has_six)), "{csv}");
     // The columns of a table of molecules select the suite.
     let ended = place.succeed(&["eval", "b.csv"]);
     assert!(ended.stdout.contains("internal_diversity"), "{}", ended.stdout);

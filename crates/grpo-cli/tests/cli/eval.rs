@@ -108,6 +108,17 @@ fn molecules_are_measured() {
     assert!((metric("uniqueness") - 2.0 / 3.0).abs() < 1e-12);
     assert_eq!(metric("novelty"), 1.0);
     assert!((0.0..=1.0).contains(&metric("test/snn")));
+    // Names in the cells of a table are not parts of SMILES either.
+    place.write("n.csv", "smiles\nCCO ethanol\nCCN\n");
+    let of_table =
+        ["eval", "n.csv", "--training", "n.csv", "--references", "n.csv", "-o", "n.json"];
+    place.succeed(&of_table);
+    let found = json(&place, "n.json");
+    let metric = |name: &str| found["metrics"][name].as_f64().unwrap();
+    assert_eq!((metric("validity"), metric("novelty")), (1.0, 0.0));
+    place.write("qed.toml", "[reward]\ntype = \"molecule\"\nqed = 1.0\n");
+    place.succeed(&["eval", "n.csv", "--reward", "qed.toml", "-o", "r.json"]);
+    assert_eq!(json(&place, "r.json")["metrics"]["rewards/valid/mean"], 1.0);
     // Results of REINVENT have scores, and a column that says that they are molecules.
     place.succeed(&["eval", "r.csv", "-o", "s.json"]);
     assert_eq!(json(&place, "s.json")["metrics"]["score/mean"], 0.375);

@@ -90,7 +90,7 @@ fn pairs_are_judged_in_both_orders() {
     let expected =
         "requests     5 (0 retried, 1 answers from the cache), 50 + 10 tokens, cost 0.0150\n";
     assert!(ended.stdout.ends_with(expected), "{}", ended.stdout);
-    assert!(ended.stdout.contains("sign test p = 1.000\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("sign test p = 1.0000\n"), "{}", ended.stdout);
     let found: Value = serde_json::from_str(&place.read("j.json")).unwrap();
     assert_eq!(found["summary"]["win_rate"], 0.5);
     assert_eq!(found["pairs"].as_array().map(Vec::len), Some(3));
@@ -105,7 +105,11 @@ fn pairs_are_judged_in_both_orders() {
     let again = [&judge[..], &["--agreement-with", "j.json"]].concat();
     let ended = place.succeed(&again);
     assert_eq!(requests.load(Ordering::Relaxed), 5);
-    assert!(ended.stdout.contains("agreement 1.000, kappa 1.000 over 3 pairs"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("agreement 1.0000, kappa 1.0000 over 3 pairs"),
+        "{}",
+        ended.stdout
+    );
 }
 
 /// Several answers per prompt. For one prompt, one of the files has fewer than were asked for.
@@ -348,7 +352,7 @@ fn answers_are_rated_and_nonsense_is_counted() {
     });
     let ended = place.succeed(&["judge", "a.jsonl", "--endpoint", &url, "--model", "m"]);
     let expected =
-        "score        9.000 over 1 of 3 texts; 2 answers unparsable, 0 truncated, 0 missing\n";
+        "score        9.0000 over 1 of 3 texts; 2 answers unparsable, 0 truncated, 0 missing\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
 
     // Two judges rate the same answers.
@@ -363,13 +367,13 @@ fn answers_are_rated_and_nonsense_is_counted() {
         place.succeed(&[&judge[..], if name == "one.json" { &[] } else { &other }].concat())
     };
     rated("one.json", [9, 5, 2]);
-    let line = "other judge  Spearman 1.000 (p = 0.000) over 3 texts: high agreement";
+    let line = "other judge  Spearman 1.0000 (p = 0.0000) over 3 texts: high agreement";
     let agreeing = rated("two.json", [8, 7, 1]);
     assert!(agreeing.stdout.contains(line), "{}", agreeing.stdout);
     let result: Value = serde_json::from_str(&place.read("two.json")).unwrap();
     assert_eq!(result["agreement"]["band"], "high", "{result}");
     let opposite = rated("three.json", [1, 5, 9]);
-    assert!(opposite.stdout.contains("Spearman -1.000"), "{}", opposite.stdout);
+    assert!(opposite.stdout.contains("Spearman -1.0000 "), "{}", opposite.stdout);
     assert!(opposite.stdout.contains("low agreement"), "{}", opposite.stdout);
 
     // A server that counts no tokens, and answers of which one ends at the token limit.

@@ -145,13 +145,6 @@ fn numbers_of_a_pretraining_out_of_range() {
             "[model] creates models for molecules only (.smi or .csv); for the text in texts.jsonl, set `start` to a model folder (`grpo init` creates one with random weights)"
         ],
     );
-    place.write("other.csv", "id,structure\n1,CCO\n");
-    check(
-        "data.file=other.csv",
-        str![
-            "`other.csv` has no column `smiles`, `canonical_smiles`, `molecule` (columns: `id`, `structure`); rename the column that contains the SMILES or set `data.smiles_column`"
-        ],
-    );
 }
 
 /// The vocabulary of the model has aromatic atoms, so it learns benzene rings as `c1ccccc1`, and rows

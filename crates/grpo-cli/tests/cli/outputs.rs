@@ -182,6 +182,7 @@ fn outputs_are_checked_before_anything_is_computed() {
         ("train-tokenizer --input none --vocabulary 300 -o bad.json", "is a file, not a folder"),
         ("init none/config.json -o sub", "`sub` already exists; use another path"),
         ("split-data --input none --output-dir bad.json", "is a file, not a folder"),
+        ("compare none.json a=none.json --svg bad.json --force", "is a file, not a folder"),
     ] {
         let ended = place.run(&command.split(' ').collect::<Vec<_>>());
         assert!(ended.stderr.contains(said), "{command}: {}", ended.stderr);

@@ -95,12 +95,23 @@ fn scores_of_long_and_of_many_completions_fit_into_a_terminal() {
     let place = place();
     let long = "word ".repeat(60);
     let many = ["4"; 40];
-    for texts in [&[long.as_str()][..], &[long.as_str(), "4"], &many] {
+    // These take two columns each.
+    let [chinese, emoji] = ["漢".repeat(60), "😀".repeat(45)];
+    let wide = ["漢字漢字漢字漢字漢"; 4];
+    for texts in [
+        &[long.as_str()][..],
+        &[long.as_str(), "4"],
+        &many,
+        &wide,
+        &[chinese.as_str()],
+        &[chinese.as_str(), emoji.as_str(), "4"],
+    ] {
         let mut command = vec!["score", "reward.toml", "--field", "answer=4"];
         texts.iter().for_each(|text| command.extend(["--completion", text]));
         let table = place.succeed(&command).stdout;
         for line in table.lines() {
-            assert!(line.chars().count() <= 80, "{line}");
+            let width = |c: char| if c > '\u{2e80}' { 2 } else { 1 };
+            assert!(line.chars().map(width).sum::<usize>() <= 80, "{line}");
         }
         let scores = table.lines().filter(|line| line.trim_start().starts_with("score "));
         let count = scores.flat_map(|line| line.split_whitespace().skip(1)).count();
@@ -133,4 +144,74 @@ fn commands_show_rewards_and_metrics_with_the_same_decimals() {
     place.write("m.smi", "CCO\n");
     shows(&["eval", "m.smi"], "validity", " 1.0000 ");
     shows(&["eval", "m.smi"], "valid ", " 1 ");
+    // The metric decides, not its value, and a mean over seeds is not a count.
+    place.write("c.jsonl", "{\"completion\": \"4 5\", \"score\": 1}\n".repeat(2));
+    for (metric, of_files, of_seeds) in [
+        ("words/mean", " 1.0000 2.0000 words per text", " 1.0000 1.5000 ± 0.7071"),
+        ("words/max", " 1 2 words", " 1.0000 1.5000 ± 0.7071"),
+        ("characters/max", " 1 3 characters", " 1.0000 2.0000 ± 1.4142"),
+        ("completions", " 1 2 texts", " 1.0000 1.5000 ± 0.7071"),
+    ] {
+        for (command, expected) in [
+            (&["eval", "b.jsonl", "c.jsonl"][..], of_files),
+            (&["compare", "b.jsonl", "seeds=b.jsonl,c.jsonl"], of_seeds),
+        ] {
+            let table = place.succeed(command).stdout;
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            let row = |line: &str| words(line) == format!("{metric}{expected}");
+            assert!(table.lines().any(row), "{command:?} {metric}: {table}");
+        }
+    }
+}
+
+/// A file without texts, such as a header alone, is refused by all commands that measure or score it.
+#[test]
+fn files_without_texts_are_refused() {
+    let place = place();
+    place.write("qed.toml", "[reward]\ntype = \"molecule\"\nqed = 1.0\n");
+    place.write("good.smi", "CCO\n");
+    place.write("good.jsonl", "{\"completion\": \"4\", \"answer\": 4}\n");
+    for (name, contents) in [("h.smi", "SMILES\n"), ("b.smi", "smiles name\n")] {
+        place.write(name, contents);
+        for command in [
+            &["eval", name][..],
+            &["eval", name, "--reward", "qed.toml"],
+            &["eval", "good.smi", name, "-o", "new.json"],
+            &["compare", "good.smi", name],
+            &["compare", name, "good.smi", "-o", "new.md"],
+            &["score", "qed.toml", name],
+        ] {
+            place.refuse(command, format!("{name} contains no molecules"));
+        }
+    }
+    place.write("e.jsonl", "\n");
+    for command in [
+        &["eval", "e.jsonl"][..],
+        &["eval", "e.jsonl", "--reward", "reward.toml"],
+        &["compare", "good.jsonl", "e.jsonl"],
+    ] {
+        place.refuse(command, "e.jsonl contains no texts");
+    }
+    assert!(!place.path("new.json").exists() && !place.path("new.md").exists());
+}
+
+/// The column shows the prompt that the reward read.
+#[test]
+fn a_prompt_given_as_a_field_is_in_the_table() {
+    let place = place();
+    place.write(
+        "a.jsonl",
+        "{\"prompt\": \"old\", \"completion\": \"4\", \"answer\": 4}\n{\"prompt\": \"p\", \"completion\": \"5\", \"answer\": 4}\n",
+    );
+    place.write("a.txt", "4\n");
+    for (file, rest, prompts) in [
+        ("a.jsonl", &["--field", "prompt=new"][..], &["new", "new"][..]),
+        ("a.jsonl", &[], &["old", "p"]),
+        ("a.txt", &["--field", "prompt=new", "--field", "answer=4"], &["new"]),
+    ] {
+        let ended = place.succeed(&[&["score", "reward.toml", file][..], rest].concat());
+        let rows = ended.stdout.lines().skip(1);
+        let found = rows.map(|row| row.rsplit_once(',').unwrap().1);
+        assert_eq!(found.collect::<Vec<_>>(), prompts, "{file} {rest:?}: {}", ended.stdout);
+    }
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use grpo_app::generate::{Generation, generate};
 use grpo_app::output::{four_decimals, say_aside};
 use grpo_app::task::Sampling;
+use grpo_app::visible::number_cell;
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_data::{Group, Prompt};
@@ -252,16 +253,16 @@ pub(super) fn write_csv(output: &mut dyn Write, all: &[Sampled]) -> io::Result<(
             values => format!("\"({})\"", values.join(", ")),
         };
         let scaffold = sampled.asked.scaffold.as_deref().unwrap_or_default();
-        let novelty = sampled.novelty.map(|novelty| format!("{novelty:.3}")).unwrap_or_default();
+        let novelty = sampled.novelty.map(number_cell).unwrap_or_default();
         for Row { molecule, canonical, properties, .. } in &sampled.molecules {
             let properties: Vec<String> =
-                properties.iter().map(|value| format!("{value:.4}")).collect();
+                properties.iter().map(|value| number_cell(*value)).collect();
             writeln!(
                 output,
-                "{molecule},{canonical},{condition},{scaffold},{},{:.3},{:.3},{novelty},{}",
+                "{molecule},{canonical},{condition},{scaffold},{},{},{},{novelty},{}",
                 properties.join(","),
-                sampled.validity,
-                sampled.unique,
+                number_cell(sampled.validity),
+                number_cell(sampled.unique),
                 sampled.asked.text()
             )?;
         }

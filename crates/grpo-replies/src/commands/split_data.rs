@@ -127,8 +127,8 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     refuse_earlier(arguments)?;
     let read = read_pairs(&arguments.input)?;
+    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     for name in FILES {
-        let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
         refuse_input("another folder for --output-dir", &folder.join(name), &inputs)?;
     }
     report(&read);

@@ -160,9 +160,9 @@ fn the_headline_agrees_with_the_sentences() {
         (verdict.headline(), is_unclear)
     };
     for (last, least, expected) in [
-        (0.58, 3.0, ("No clear change of the reward", true)),
-        (0.42, 3.0, ("No clear change of the reward", true)),
-        (0.5, 3.0, ("No clear change of the reward", true)),
+        (0.58, 3.0, ("No clear change in the reward", true)),
+        (0.42, 3.0, ("No clear change in the reward", true)),
+        (0.5, 3.0, ("No clear change in the reward", true)),
         (0.2, 3.0, ("Reward fell", false)),
         (0.6, 5.0, ("Reward rose less than required", false)),
         (0.2, -4.0, ("Reward fell more than allowed", false)),

@@ -45,7 +45,7 @@ impl Verdict {
             REWARD => match judged.trend {
                 Some(Trend::Fell) => Some("Reward fell"),
                 Some(Trend::Rose) => Some("Reward rose less than required"),
-                Some(Trend::Unclear) | None => Some("No clear change of the reward"),
+                Some(Trend::Unclear) | None => Some("No clear change in the reward"),
             },
             _ => None,
         })

@@ -6,7 +6,7 @@ use grpo_endpoint::Usage;
 use grpo_eval::judge::{JudgedPair, PairwiseSummary, ScoreSummary};
 use grpo_eval::stats::Estimate;
 
-use crate::output::say;
+use crate::output::{four_decimals, say};
 
 /// Returns whether no prompt has two judged pairs, which the sign test assumes.
 pub(super) fn is_one_per_prompt(judged: &[JudgedPair]) -> bool {
@@ -16,11 +16,12 @@ pub(super) fn is_one_per_prompt(judged: &[JudgedPair]) -> bool {
 }
 
 pub(super) fn number(value: Option<f64>) -> String {
-    value.map_or("–".to_owned(), |value| format!("{value:.3}"))
+    value.map_or("–".to_owned(), four_decimals)
 }
 
 fn interval(estimate: Option<&Estimate>) -> String {
-    estimate.map_or(String::new(), |of| format!(" [{:.3}, {:.3}]", of.low, of.high))
+    let shown = |of: &Estimate| format!(" [{}, {}]", four_decimals(of.low), four_decimals(of.high));
+    estimate.map_or(String::new(), shown)
 }
 
 pub(super) fn show_pairs(of: &PairwiseSummary, is_one_per_prompt: bool) {

@@ -102,7 +102,7 @@ fn rewards(text: &Text, completion: &Completion) -> String {
     let rewards =
         [("judge's reward", completion.judge), ("second judge's", completion.second_judge)];
     let rewards =
-        rewards.into_iter().filter_map(|(name, reward)| Some(format!("{name} {:.3}", reward?)));
+        rewards.into_iter().filter_map(|(name, of)| Some(format!("{name} {}", four_decimals(of?))));
     let recovery =
         recovery(text, completion).map(|part| format!("{:.0} % recovered", 100.0 * part));
     rewards.chain(recovery).collect::<Vec<_>>().join(", ")
@@ -168,8 +168,8 @@ mod tests {
             examples.starts_with(
                 "
   blanked  C␣␣
-  before   CNO   judge's reward 0.250, second judge's 0.500, 50 % recovered
-  after    CCO   judge's reward 0.750, second judge's 0.000, 100 % recovered
+  before   CNO   judge's reward 0.2500, second judge's 0.5000, 50 % recovered
+  after    CCO   judge's reward 0.7500, second judge's 0.0000, 100 % recovered
   truth    CCO
 
   blanked  C␣␣

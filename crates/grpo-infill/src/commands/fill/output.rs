@@ -4,6 +4,7 @@ use crate::Filled;
 use std::io::{self, Write};
 
 use crate::Characters;
+use grpo_app::output::four_decimals;
 use grpo_app::visible::visible;
 use grpo_data::TextCodec;
 use serde::Serialize;
@@ -98,7 +99,7 @@ pub(super) fn write_text(
             [("judge", completion.judge), ("second judge", completion.second_judge)]
         {
             if let Some(reward) = reward {
-                write!(output, ", {name}'s reward {reward:.3}")?;
+                write!(output, ", {name}'s reward {}", four_decimals(reward))?;
             }
         }
         if let Some(right) = recovered(text, filled) {
