@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn the_table_of_a_passed_run() {
         check(
-            &[1, 2, 3, 30, 4, 40, 500],
+            &[1, 2, 3, 30, 4, 5, 40, 500],
             true,
             "\
 step           time  outcome
@@ -199,9 +199,10 @@ tidy          2.0 s  passed
 python        3.0 s  passed
 deny         30.0 s  passed
 book          4.0 s  passed
+package       5.0 s  passed
 lints        40.0 s  passed
 tests       500.0 s  passed
-all         580.0 s  passed",
+all         585.0 s  passed",
         );
     }
 
@@ -217,6 +218,7 @@ tidy          2.0 s  FAILED
 python            -  not run
 deny              -  not run
 book              -  not run
+package           -  not run
 lints             -  not run
 tests             -  not run
 all           3.0 s  FAILED",
