@@ -205,7 +205,7 @@ fn what_people_read() {
         .zip(1..)
         .map(|(line, rank)| {
             format!(
-                "\n{rank}. log-probability {:.2} ({:.3} a blank), judge's reward {:.3}, {} of 2 blanks recovered\n{}\n",
+                "\n{rank}. log-probability {:.2} ({:.3} a blank), judge's reward {:.4}, {} of 2 blanks recovered\n{}\n",
                 line["logprob"].as_f64().unwrap(),
                 line["mean_logprob"].as_f64().unwrap(),
                 line["judge_reward"].as_f64().unwrap(),
