@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::diversity_measure::{build, check, no_embedder};
 use crate::error::in_range;
+use crate::extension::{ScoredStep, StepExtension};
 use crate::similar_texts::{NewSimilarTexts, mean_distances};
 
 /// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
@@ -100,9 +101,6 @@ impl DiversityBonusConfig {
     }
 }
 
-/// Name of the bonus in metrics and in the list of reward terms.
-pub(crate) const BONUS: &str = "diversity_bonus";
-
 /// Diversity bonus configured by [`DiversityBonusConfig`].
 #[derive(Clone, Debug)]
 pub struct DiversityBonus {
@@ -116,6 +114,21 @@ enum Distances {
     OfTask(NewSimilarTexts),
 }
 
+impl StepExtension for DiversityBonus {
+    fn name(&self) -> &'static str {
+        SECTION
+    }
+
+    fn sets_bonus(&self) -> bool {
+        true
+    }
+
+    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<Vec<f64>, TrainError> {
+        self.add(step.groups)?;
+        Ok(Vec::new())
+    }
+}
+
 impl DiversityBonus {
     /// Creates a bonus with the given weight.
     pub fn new(weight: f64, diversity: Diversity) -> Self {
@@ -127,7 +140,7 @@ impl DiversityBonus {
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
-    pub(crate) fn add(&self, groups: &mut [Group]) -> Result<(), TrainError> {
+    fn add(&self, groups: &mut [Group]) -> Result<(), TrainError> {
         for group in groups {
             let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
             let distances = match &self.distances {

@@ -8,8 +8,11 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
 use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::TrainError;
 use crate::error::in_range;
+use crate::extension::{ScoredStep, StepExtension};
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 
 /// Returns the bucket of each text, or `None` for texts that belong to no bucket.
@@ -163,9 +166,6 @@ impl DiversityFilterConfig {
     }
 }
 
-/// Name of the filter in metrics and in the list of reward terms.
-pub(crate) const FILTER: &str = "diversity_filter";
-
 /// Diversity filter configured by [`DiversityFilterConfig`].
 #[derive(Debug)]
 pub struct DiversityFilter {
@@ -213,40 +213,72 @@ impl KnownBuckets {
     }
 }
 
-/// Effect of the filter in one step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FilterReport {
-    /// Fraction whose reward was at least halved, of the completions that were counted or copies of
-    /// counted ones; 0 if there are none.
-    pub penalized: f64,
-    /// Number of buckets in the run so far.
-    pub buckets: usize,
-    /// Number of full buckets.
-    pub full_buckets: usize,
+/// What the filter measures in a step.
+const METRICS: [&str; 3] = [
+    // Fraction whose reward was at least halved, of the completions that were counted or copies of
+    // counted ones; 0 if there are none.
+    "penalized",
+    // Number of buckets in the run so far.
+    "buckets",
+    // Number of full buckets.
+    "full_buckets",
+];
+
+/// The memory of the filter.
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    /// Number of counted completions in each bucket.
+    buckets: BTreeMap<String, u32>,
+    /// The counted completions, if copies are not rewarded.
+    rewarded: BTreeSet<String>,
 }
 
-impl FilterReport {
-    /// Names of the metrics below `diversity_filter/`.
-    pub(crate) const METRICS: [&str; 3] = ["penalized", "buckets", "full_buckets"];
+impl StepExtension for DiversityFilter {
+    fn name(&self) -> &'static str {
+        "diversity_filter"
+    }
 
-    /// Returns the values of [`Self::METRICS`].
-    pub(crate) fn values(&self) -> [f64; 3] {
-        [self.penalized, self.buckets as f64, self.full_buckets as f64]
+    fn sets_bonus(&self) -> bool {
+        true
+    }
+
+    fn metrics(&self) -> &'static [&'static str] {
+        &METRICS
+    }
+
+    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<Vec<f64>, TrainError> {
+        Ok(self.apply(step.groups, step.ranks)?.into())
+    }
+
+    fn state(&self) -> Value {
+        let state = State { buckets: self.counts.clone(), rewarded: self.seen.clone() };
+        serde_json::to_value(state).expect("names and numbers are JSON")
+    }
+
+    fn restore(&mut self, state: Value) -> Result<(), String> {
+        let State { buckets, rewarded } = match state {
+            Value::Null => State::default(),
+            state => serde_json::from_value(state).map_err(|error| error.to_string())?,
+        };
+        self.seen = rewarded;
+        if let Some(known) = &mut self.known {
+            known.names.clear();
+            known.buckets = (known.new)();
+            buckets.keys().for_each(|name| known.push(name));
+        }
+        self.counts = buckets;
+        Ok(())
     }
 }
 
 impl DiversityFilter {
     /// Sets the change of the reward for each counted completion and adds it to its bucket.
     /// Completions are processed in sampling order. Copies of counted completions lose their whole
-    /// reward. Each rank finds the buckets of its share.
+    /// reward. Each rank finds the buckets of its share. Returns the values of [`METRICS`].
     ///
     /// # Errors
     /// Returns an error if a rank is gone or silent for too long.
-    pub(crate) fn apply(
-        &mut self,
-        groups: &mut [Group],
-        ranks: &Ranks,
-    ) -> Result<FilterReport, RankError> {
+    fn apply(&mut self, groups: &mut [Group], ranks: &Ranks) -> Result<[f64; 3], RankError> {
         let DiversityFilterConfig { bucket_size, min_reward, penalty, .. } = self.config;
         let texts: Vec<&str> = samples(groups).map(|sample| &*sample.text).collect();
         let share = &texts[ranks.share(texts.len())];
@@ -274,11 +306,9 @@ impl DiversityFilter {
             penalized += u32::from(factor <= 0.5);
             sample.bonus = Some(Bonus { weight: 1.0, value: (factor - 1.0) * reward });
         }
-        Ok(FilterReport {
-            penalized: f64::from(penalized) / f64::from(counted.max(1)),
-            buckets: self.counts.len(),
-            full_buckets: self.counts.values().filter(|count| **count >= bucket_size).count(),
-        })
+        let full_buckets = self.counts.values().filter(|count| **count >= bucket_size).count();
+        let penalized = f64::from(penalized) / f64::from(counted.max(1));
+        Ok([penalized, self.counts.len() as f64, full_buckets as f64])
     }
 
     /// Returns the counter of the bucket, or of the bucket it is merged into.
@@ -291,27 +321,6 @@ impl DiversityFilter {
             }
         }
         self.counts.entry(bucket).or_default()
-    }
-
-    /// Returns the number of counted completions in each bucket.
-    pub(crate) fn counts(&self) -> &BTreeMap<String, u32> {
-        &self.counts
-    }
-
-    /// Returns the counted completions, if copies are not rewarded.
-    pub(crate) fn seen(&self) -> &BTreeSet<String> {
-        &self.seen
-    }
-
-    /// Replaces counts and counted completions by saved ones.
-    pub(crate) fn restore(&mut self, counts: BTreeMap<String, u32>, seen: BTreeSet<String>) {
-        self.seen = seen;
-        if let Some(known) = &mut self.known {
-            known.names.clear();
-            known.buckets = (known.new)();
-            counts.keys().for_each(|name| known.push(name));
-        }
-        self.counts = counts;
     }
 }
 

@@ -108,6 +108,14 @@ pub enum TrainError {
     /// The reference could not be updated from the policy.
     #[error(transparent)]
     Reference(#[from] ModelError),
+    /// An extension of the steps failed.
+    #[error("{name}: {source}")]
+    Extension {
+        /// Name of the extension.
+        name: &'static str,
+        /// What failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The observer returned an error, e.g. because a checkpoint could not be written.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),

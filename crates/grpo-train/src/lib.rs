@@ -21,6 +21,7 @@ mod ending;
 mod error;
 mod eval_config;
 mod evaluation;
+mod extension;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -59,12 +60,13 @@ pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, TrainConfig};
 pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{
-    BucketFn, BucketPenalty, Bucketing, DiversityFilter, DiversityFilterConfig, FilterReport,
+    BucketFn, BucketPenalty, Bucketing, DiversityFilter, DiversityFilterConfig,
 };
 pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
+pub use extension::{ScoredStep, StepExtension, StepExtensions};
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{GuardTrigger, Guards, GuardsState};

@@ -8,8 +8,6 @@ use grpo_data::{Completion, Finish, Group, Outcome, Sample};
 use grpo_rewards::ExternalCalls;
 use serde::{Serialize, Serializer};
 
-use crate::diversity_bonus::BONUS;
-use crate::diversity_filter::{FILTER, FilterReport};
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
 use crate::{
@@ -88,13 +86,8 @@ impl Metrics {
         let advantages = report.samples().map(|sample| sample.advantage.abs());
         metrics.push("advantage_max", advantages.fold(0.0, f64::max));
         metrics.push("frac_reward_zero_std", learned.zero_std_share);
-        let is_filtered = report.filter.is_some();
-        metrics.push_parts(report.samples(), if is_filtered { FILTER } else { BONUS });
-        if let Some(filter) = report.filter {
-            for (name, value) in FilterReport::METRICS.iter().zip(filter.values()) {
-                metrics.push(format!("{FILTER}/{name}"), value);
-            }
-        }
+        metrics.push_parts(report.samples(), report.names.bonus);
+        metrics.values.extend(report.extensions.iter().cloned());
         for (name, value) in report.archived.iter().flat_map(ArchiveReport::metrics) {
             metrics.push(name, value);
         }
@@ -137,7 +130,7 @@ impl Metrics {
         if rewards.len() > 1 {
             seen.push("reward_std", reward.std);
         }
-        seen.push_parts(evaluated.samples(), BONUS);
+        seen.push_parts(evaluated.samples(), None);
         let lengths = evaluated.samples().map(|sample| sample.completion.actions() as f64);
         seen.push("completions/mean_length", mean_and_std(&lengths.collect::<Vec<f64>>()).0);
         seen.push("completions/unique_ratio", unique_share(evaluated.samples()));
@@ -175,9 +168,13 @@ impl Metrics {
         );
     }
 
-    /// Adds the mean and standard deviation of each reward component and of the bonus, which is
-    /// called `bonus`, and the number of completions without a reward.
-    fn push_parts<'a>(&mut self, samples: impl Iterator<Item = &'a Sample> + Clone, bonus: &str) {
+    /// Adds the mean and standard deviation of each reward component and of the bonus, if there is one
+    /// of this name, and the number of completions without a reward.
+    fn push_parts<'a>(
+        &mut self,
+        samples: impl Iterator<Item = &'a Sample> + Clone,
+        bonus: Option<&str>,
+    ) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (name, value) in samples.clone().filter_map(Sample::scored).flat_map(|s| &s.parts) {
             parts.entry(name).or_default().push(*value);
@@ -186,7 +183,7 @@ impl Metrics {
             self.push_mean_and_std(&format!("rewards/{name}"), &values);
         }
         let bonuses: Vec<f64> = samples.clone().filter_map(|s| Some(s.bonus?.total())).collect();
-        if !bonuses.is_empty() {
+        if let Some(bonus) = bonus.filter(|_| !bonuses.is_empty()) {
             self.push_mean_and_std(bonus, &bonuses);
         }
         let count = |what: fn(&Outcome) -> bool| {
@@ -294,17 +291,12 @@ impl Evaluated {
 /// Returns the names of metrics that depend on the number of scored completions.
 pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     let ends = ["reward_min", "reward_max"].map(str::to_owned);
-    let RewardNames { terms, parts } = names;
+    let RewardNames { terms, parts, extensions, .. } = names;
     let parts = parts.iter().map(|part| format!("rewards/{part}"));
-    let bonus = terms.iter().find(|term| [BONUS, FILTER].contains(&&***term));
-    let bonus = bonus.map(ToString::to_string);
-    let of_filter = bonus.iter().filter(|name| *name == FILTER).flat_map(|_| FilterReport::METRICS);
-    let of_filter: Vec<String> = of_filter.map(|name| format!("{FILTER}/{name}")).collect();
-    let parts = parts.chain(bonus);
     let parts = parts.flat_map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
     let shares = terms.iter().map(|term| format!("reward_share/{term}"));
     let shares = shares.chain(["reward_dominance".to_owned()]).filter(|_| terms.len() > 1);
-    ends.into_iter().chain(parts).chain(of_filter).chain(shares).collect()
+    ends.into_iter().chain(parts).chain(extensions.iter().cloned()).chain(shares).collect()
 }
 
 /// Returns the fraction of distinct texts.

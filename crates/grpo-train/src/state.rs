@@ -1,12 +1,14 @@
 //! State of a training run that is saved between steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::path::Path;
 
 use burn::tensor::TensorData;
 use grpo_model::{LanguageModel, StoredTensors};
 use grpo_run::BestSample;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::ahead::Ahead;
 use crate::learner::LearnerState;
@@ -36,11 +38,14 @@ pub struct StateNumbers {
     pub progress: TrainingProgress,
     /// Factor applied to learning rates.
     learning_rate_factor: f64,
-    /// Number of completions in each bucket of the diversity filter.
+    /// State of the extensions by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    extensions: BTreeMap<String, Value>,
+    /// State of the diversity filter in files written by older versions.
+    #[serde(default, skip_serializing)]
     buckets: BTreeMap<String, u32>,
-    /// The completions that the diversity filter has counted, if copies are not rewarded.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    /// See `buckets`.
+    #[serde(default, skip_serializing)]
     rewarded: BTreeSet<String>,
     /// The distinct completions of the run, if they are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -57,6 +62,17 @@ pub struct StateNumbers {
 }
 
 impl StateNumbers {
+    /// Removes and returns the state of the extensions. Older versions only had the diversity filter.
+    fn take_extensions(&mut self) -> BTreeMap<String, Value> {
+        let mut extensions = mem::take(&mut self.extensions);
+        let (buckets, rewarded) = (mem::take(&mut self.buckets), mem::take(&mut self.rewarded));
+        if !buckets.is_empty() {
+            let state = json!({"buckets": buckets, "rewarded": rewarded});
+            extensions.insert("diversity_filter".to_owned(), state);
+        }
+        extensions
+    }
+
     /// Checks the rollouts that were sampled ahead.
     fn check_ahead(&self, config: &GrpoConfig) -> Result<(), String> {
         let (prompts, group_size) =
@@ -102,16 +118,16 @@ impl<M: LanguageModel> Training<M> {
         let (learner, moments, reference) = self.grpo.learner.remembered();
         let (progress, guards) = (self.progress.clone(), self.guards.state().clone());
         let learning_rate_factor = self.learning_rate_factor();
-        let buckets = self.grpo.filter.as_ref().map(|filter| filter.counts().clone());
-        let buckets = buckets.unwrap_or_default();
-        let rewarded = self.grpo.filter.as_ref().map(|filter| filter.seen().clone());
+        let extensions = self.grpo.extensions.iter();
+        let extensions = extensions.map(|of| (of.name().to_owned(), of.state()));
         let archive = self.grpo.archive.as_ref().map(|archive| archive.calls().to_vec());
         let best_samples = self.best.as_ref().map(|best| best.samples().to_vec());
         let numbers = StateNumbers {
             progress,
             learning_rate_factor,
-            buckets,
-            rewarded: rewarded.unwrap_or_default(),
+            extensions: extensions.filter(|(_, state)| !state.is_null()).collect(),
+            buckets: BTreeMap::new(),
+            rewarded: BTreeSet::new(),
             archive: archive.unwrap_or_default(),
             best_samples: best_samples.unwrap_or_default(),
             ahead: self.grpo.ahead.as_ref().map(Ahead::drained).unwrap_or_default(),
@@ -135,15 +151,23 @@ impl<M: LanguageModel> Training<M> {
     /// # Errors
     /// Returns an error if the state was saved with a different model or different settings.
     pub fn restore(&mut self, policy: M, saved: SavedState<'_>) -> Result<(), TrainError> {
-        let SavedState { numbers, moments, reference } = saved;
+        let SavedState { mut numbers, moments, reference } = saved;
+        let mut extensions = numbers.take_extensions();
         numbers.check_ahead(&self.grpo.config).map_err(TrainError::other_state)?;
         self.guards.restore(numbers.guards)?;
         let restored = self.grpo.learner.restore(policy, numbers.learner, moments, reference);
         restored.map_err(TrainError::other_state)?;
         self.version = self.grpo.learner.version();
         self.grpo.learning_rate_factor = numbers.learning_rate_factor;
-        if let Some(filter) = &mut self.grpo.filter {
-            filter.restore(numbers.buckets, numbers.rewarded);
+        for extension in &mut self.grpo.extensions {
+            let name = extension.name();
+            let state = extensions.remove(name).unwrap_or_default();
+            let restored = extension.restore(state);
+            restored.map_err(|fault| TrainError::other_state(format!("{name}: {fault}")))?;
+        }
+        if let Some(name) = extensions.keys().next() {
+            let fault = format!("it has the state of `{name}`, which this run does not use");
+            return Err(TrainError::other_state(fault));
         }
         if let Some(archive) = &mut self.grpo.archive {
             archive.restore(numbers.archive);

@@ -13,27 +13,20 @@ use grpo_runtime::awake;
 
 use crate::ahead::Ahead;
 use crate::archive_report::Replayed;
-use crate::diversity_bonus::BONUS;
-use crate::diversity_filter::FILTER;
 use crate::error::refuse_failures;
+use crate::extension::{self, ScoredStep, StepExtensions};
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::MicroBatchState;
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::replay::Replay;
-use crate::{
-    Archive, ArchiveReport, DiversityBonus, DiversityFilter, FilterReport, GrpoConfig,
-    RolloutAhead, TrainError,
-};
+use crate::{Archive, ArchiveReport, GrpoConfig, RolloutAhead, TrainError};
 
 /// Everything needed to perform training steps.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
     pub(crate) sampler: Arc<dyn Rollout<M>>,
     pub(crate) rewards: RewardRunner,
-    /// Diversity bonus added to the reward.
-    pub(crate) bonus: Option<DiversityBonus>,
-    /// Filter that lowers rewards in full buckets.
-    pub(crate) filter: Option<DiversityFilter>,
+    pub(crate) extensions: StepExtensions,
     /// Distinct completions so far, if they are kept.
     pub(crate) archive: Option<Archive>,
     /// Updates with archived completions.
@@ -60,8 +53,8 @@ pub struct StepReport {
     pub step: u32,
     /// Samples with rewards, advantages and optional token traces.
     pub groups: Vec<Group>,
-    /// Effect of the diversity filter, if any.
-    pub filter: Option<FilterReport>,
+    /// Metrics of the extensions.
+    pub extensions: Vec<(String, f64)>,
     /// Names of reward terms and components.
     pub names: RewardNames,
     /// Result of the policy updates.
@@ -82,14 +75,18 @@ pub struct StepReport {
 /// Names of reward terms and components.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewardNames {
-    /// Reward terms if there is more than one, including the bonus or filter as the last term.
+    /// Reward terms if there is more than one, including the bonus as the last term.
     pub terms: Vec<PartName>,
     /// All components that the reward function may return.
     pub parts: Vec<PartName>,
+    /// Name of the bonus, if an extension sets it.
+    pub bonus: Option<&'static str>,
+    /// All metrics of the extensions.
+    pub extensions: Vec<String>,
 }
 
-/// The effect of the diversity filter, the calls of external programs and the scored proposals.
-type Scoring = (Option<FilterReport>, Option<ExternalCalls>, Option<Group>);
+/// The metrics of the extensions, the calls of external programs and the scored proposals.
+type Scoring = (Vec<(String, f64)>, Option<ExternalCalls>, Option<Group>);
 
 impl<M: LanguageModel> Grpo<M> {
     /// Samples groups of completions for `prompts`, scores them, and updates the policy. No samples
@@ -111,7 +108,7 @@ impl<M: LanguageModel> Grpo<M> {
             self.ahead.is_some().then(|| self.learner.version() - rollout.policy_version);
         probe.phase_done();
         // r_i
-        let (filter, calls, proposals) = self.score(&mut groups, prompts, step)?;
+        let (extensions, calls, proposals) = self.score(&mut groups, prompts, step)?;
         probe.phase_done();
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
@@ -128,7 +125,7 @@ impl<M: LanguageModel> Grpo<M> {
         Ok(StepReport {
             step,
             groups,
-            filter,
+            extensions,
             names,
             learned,
             archived,
@@ -220,14 +217,15 @@ impl<M: LanguageModel> Grpo<M> {
     /// Returns the names of reward terms and components.
     pub fn reward_names(&self) -> RewardNames {
         let mut terms = self.rewards.term_names();
-        let bonus = self.bonus.as_ref().map(|_| BONUS);
-        if let Some(bonus) = bonus.or(self.filter.as_ref().map(|_| FILTER)) {
+        let bonus = extension::with_bonus(&self.extensions);
+        if let Some(bonus) = bonus {
             if terms.is_empty() {
                 terms.push("reward".into());
             }
             terms.push(bonus.into());
         }
-        RewardNames { terms, parts: self.rewards.parts() }
+        let extensions = extension::metrics(&self.extensions);
+        RewardNames { terms, parts: self.rewards.parts(), bonus, extensions }
     }
 
     /// Samples completions, or takes those that were sampled ahead. The policy snapshot is dropped
@@ -301,8 +299,8 @@ impl<M: LanguageModel> Grpo<M> {
         }
     }
 
-    /// Computes the reward and the bonus for each sample, and scores proposals. Returns the effect of
-    /// the diversity filter, the calls of external programs and the proposals, if any.
+    /// Computes the reward for each sample, scores proposals and calls the extensions. Returns their
+    /// metrics, the calls of external programs and the proposals, if any.
     fn score(
         &mut self,
         groups: &mut [Group],
@@ -316,9 +314,15 @@ impl<M: LanguageModel> Grpo<M> {
             archive.forget_after(known);
         }
         let (calls, proposals) = scored?;
-        let ranks = self.learner.ranks();
-        let filter = self.filter.as_mut().map(|filter| filter.apply(groups, ranks)).transpose()?;
-        Ok((filter, calls, proposals))
+        let mut measured = Vec::new();
+        for extension in &mut self.extensions {
+            let ranks = self.learner.ranks();
+            let values = extension.after_rewards(ScoredStep { step, groups, ranks })?;
+            let names = extension.metrics().iter();
+            let names = names.map(|metric| format!("{}/{metric}", extension.name()));
+            measured.extend(names.zip(values));
+        }
+        Ok((measured, calls, proposals))
     }
 
     fn score_all(
@@ -333,9 +337,6 @@ impl<M: LanguageModel> Grpo<M> {
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
-        if let Some(bonus) = &self.bonus {
-            bonus.add(groups)?;
-        }
         let (more, proposals) = self.propose(prompts, step)?;
         self.refuse_interrupt()?;
         Ok((ExternalCalls::merged(calls.into_iter().chain(more)), proposals))

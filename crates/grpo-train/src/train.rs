@@ -17,10 +17,11 @@ use crate::ahead::Ahead;
 use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
+use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Combined, Decode, DiversityBonus, DiversityFilter, Ending, Grpo, GrpoConfig, GuardTrigger,
-    Guards, Learner, Metrics, StepReport, TrainError, Variation,
+    Combined, Decode, Ending, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics, StepReport,
+    TrainError, Variation,
 };
 
 /// Receives progress updates during training.
@@ -105,10 +106,8 @@ pub struct Parts<M> {
     pub actions: Arc<dyn Actions<M>>,
     /// Reward function.
     pub reward: Arc<dyn Reward>,
-    /// Diversity bonus, if [`GrpoConfig::diversity_bonus`] is set.
-    pub bonus: Option<DiversityBonus>,
-    /// Diversity filter, if [`GrpoConfig::diversity_filter`] is set.
-    pub filter: Option<DiversityFilter>,
+    /// Extensions of the steps, in the order in which they are called.
+    pub extensions: StepExtensions,
     /// Tells equivalent completions, if the task can. Required by [`GrpoConfig::replay`] and
     /// [`crate::TrainConfig::max_reward_calls`].
     pub identify: Option<Identify>,
@@ -137,8 +136,7 @@ impl<M: LanguageModel> Grpo<M> {
             reference,
             actions,
             reward,
-            bonus,
-            filter,
+            extensions,
             identify,
             variation,
             combined,
@@ -146,6 +144,7 @@ impl<M: LanguageModel> Grpo<M> {
             epoch,
             decode,
         } = parts;
+        extension::check(&extensions)?;
         let archive = config.archive(identify)?;
         let replay = config.replaying(variation, seed)?;
         let group_size = config.train.group_size;
@@ -170,8 +169,7 @@ impl<M: LanguageModel> Grpo<M> {
             learner,
             sampler,
             rewards,
-            bonus,
-            filter,
+            extensions,
             archive,
             replay,
             decode,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{Combined, Parts, ReferenceFrom};
+use grpo_train::{Combined, Parts, ReferenceFrom, StepExtensions};
 
 use crate::device;
 use crate::generate::decoder;
@@ -152,12 +152,13 @@ impl TrainFile {
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, adapter, .. } = loaded;
         let similarity = tasks.similarity(&spec.codec);
-        let bonus = match &self.diversity_bonus {
-            Some(bonus) => Some(bonus.build(&device::device()?, similarity)?),
-            None => None,
-        };
-        let filter = self.diversity_filter.as_ref().map(|filter| tasks.filter(filter));
-        let filter = filter.transpose()?;
+        let mut extensions = StepExtensions::new();
+        if let Some(bonus) = &self.diversity_bonus {
+            extensions.push(Box::new(bonus.build(&device::device()?, similarity)?));
+        }
+        if let Some(filter) = &self.diversity_filter {
+            extensions.push(Box::new(tasks.filter(filter)?));
+        }
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
             // The reference shares the base weights with the policy.
@@ -184,8 +185,7 @@ impl TrainFile {
             reference,
             actions,
             reward,
-            bonus,
-            filter,
+            extensions,
             identify: tasks.identify(&codec),
             variation: tasks.variation(&codec),
             combined: self.combined(examples)?,

@@ -7,7 +7,7 @@ use super::*;
 use crate::similar_texts::tests::Numbers;
 use crate::test_groups::group;
 
-fn apply(filter: &mut DiversityFilter, groups: &mut [Group]) -> FilterReport {
+fn apply(filter: &mut DiversityFilter, groups: &mut [Group]) -> [f64; 3] {
     filter.apply(groups, &Ranks::alone()).unwrap()
 }
 
@@ -42,7 +42,7 @@ fn ranks_share_the_buckets() {
     let apply = |ranks: Ranks| {
         let (mut filter, mut all) = (build(), all.clone());
         let report = filter.apply(&mut all, &ranks).unwrap();
-        (changes(&all), filter.counts().clone(), report)
+        (changes(&all), filter.counts.clone(), report)
     };
     let alone = apply(Ranks::alone());
     std::thread::scope(|scope| {
@@ -59,13 +59,13 @@ fn full_buckets_lose_their_reward() {
     let report = apply(&mut filter, &mut first);
     // The reward of `b` is too small to be counted.
     assert_eq!(changes(&first), [Some(0.0), Some(0.0), None, Some(-0.7)]);
-    assert_eq!(report, FilterReport { penalized: 1.0 / 3.0, buckets: 1, full_buckets: 1 });
+    assert_eq!(report, [1.0 / 3.0, 1.0, 1.0]);
     assert_eq!(first[0].samples[3].reward(), Some(0.7));
     let mut second = groups(&[("a", 0.6), ("b", 0.5)]);
     apply(&mut filter, &mut second);
     assert_eq!(changes(&second), [Some(-0.6), Some(0.0)]);
     assert_eq!(
-        filter.counts().clone().into_iter().collect::<Vec<_>>(),
+        filter.counts.clone().into_iter().collect::<Vec<_>>(),
         [("a".to_owned(), 4), ("b".to_owned(), 1)]
     );
 }
@@ -91,16 +91,16 @@ fn copies_are_not_paid_and_fill_no_bucket() {
         let mut first = groups(&[("ab", 0.4), ("AB", 0.9), ("ab", 0.8), ("b", 0.9), ("B", 0.6)]);
         let report = apply(&mut filter, &mut first);
         assert_eq!(changes(&first), [None, Some(0.0), Some(-0.8), Some(0.0), Some(-0.6)]);
-        assert_eq!(report, FilterReport { penalized: 0.5, buckets: 2, full_buckets: 0 });
+        assert_eq!(report, [0.5, 2.0, 0.0]);
         // A resumed run remembers them.
         let mut resumed = config(2, penalty).build(LETTERS).unwrap();
-        resumed.restore(filter.counts().clone(), filter.seen().clone());
+        resumed.restore(filter.state()).unwrap();
         for filter in [&mut filter, &mut resumed] {
             let mut second = groups(&[("aB", 1.0), ("ac", 1.0), ("ad", 1.0)]);
             apply(filter, &mut second);
             let factor = penalty.factor(1, 2) - 1.0;
             assert_eq!(changes(&second), [Some(-1.0), Some(factor), Some(-1.0)]);
-            assert_eq!(filter.counts()["a"], 3);
+            assert_eq!(filter.counts["a"], 3);
         }
     }
 }
@@ -127,13 +127,13 @@ fn restored_counts_continue() {
     let [mut one, mut two] = steps.clone();
     apply(&mut whole, &mut one);
     let mut resumed = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
-    resumed.restore(whole.counts().clone(), whole.seen().clone());
+    resumed.restore(whole.state()).unwrap();
     apply(&mut whole, &mut two);
     let [_, mut again] = steps;
     apply(&mut resumed, &mut again);
     assert_eq!(changes(&again), changes(&two));
     assert_eq!(changes(&two), [Some(1.0 - 1.0 / 3.0 - 1.0), Some(1.0 - 2.0 / 3.0 - 1.0)]);
-    assert_eq!(resumed.counts(), whole.counts());
+    assert_eq!(resumed.counts, whole.counts);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn completions_without_a_bucket_or_score_are_kept() {
     let none = Bucketing { name: "none", buckets, ..Bucketing::TEXT };
     let mut filter = config(1, BucketPenalty::Step).build(none).unwrap();
     let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
-    assert_eq!(apply(&mut filter, &mut all).penalized, 0.0);
+    assert_eq!(apply(&mut filter, &mut all)[0], 0.0);
     assert_eq!(changes(&all), [None, None]);
     let mut filter = config(1, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
     let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
@@ -163,15 +163,15 @@ fn similar_buckets_are_merged() {
     let mut first = groups(&[("0.75", 1.0), ("0.25", 1.0), ("0.5", 1.0), ("x", 1.0)]);
     apply(&mut filter, &mut first);
     let counts = [("0.25", 2), ("0.75", 1), ("x", 1)].map(|(name, n)| (name.to_owned(), n));
-    assert_eq!(filter.counts(), &BTreeMap::from(counts));
+    assert_eq!(filter.counts, BTreeMap::from(counts));
 
     let mut resumed = merging(0.75).build(numbers).unwrap();
-    resumed.restore(filter.counts().clone(), filter.seen().clone());
+    resumed.restore(filter.state()).unwrap();
     let last = groups(&[("0.5", 1.0), ("0.7", 1.0), ("2", 1.0), ("x", 1.0)]);
     let found = [&mut filter, &mut resumed].map(|filter| {
         let mut last = last.clone();
         apply(filter, &mut last);
-        (changes(&last), filter.counts().clone())
+        (changes(&last), filter.counts.clone())
     });
     assert_eq!(found[0].0, [Some(-1.0), Some(0.0), Some(0.0), Some(0.0)]);
     assert_eq!(found[0], found[1]);

@@ -200,6 +200,7 @@ fn what_the_reward_does_not_have_is_found_before_the_first_step() {
     let names = RewardNames {
         terms: vec!["qed".into(), "sa".into()],
         parts: vec!["valid".into(), "qed".into()],
+        ..RewardNames::default()
     };
     let check = |watch: &str, names: &RewardNames| {
         refuse_other_rewards(&[guard(watch, GuardAction::Stop)], names).map_err(|e| e.to_string())

@@ -48,8 +48,10 @@ fn begin(config: GrpoConfig) -> Grpo<Transformer> {
     let device = policy.device().inner();
     let build = |combined: &CombinedConfig| combined.build(examples(), &device).unwrap();
     let actions = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
+    let bonus = config.diversity_bonus.iter();
+    let bonus = bonus.map(|bonus| Box::new(bonus.build(&device, None).unwrap()) as Box<_>);
     let parts = Parts {
-        bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device, None).unwrap()),
+        extensions: bonus.collect(),
         combined: config.combined.as_ref().map(build),
         ..parts(actions, pattern("w3"), policy, words())
     };
