@@ -6,6 +6,7 @@ mod combined;
 mod config;
 mod config_precision;
 mod cuts;
+mod extension;
 mod guards;
 mod hygiene;
 mod learning;
