@@ -1,7 +1,7 @@
 //! Rendering of HTML pages.
 
-use minijinja::Environment;
-use minijinja::value::Serde;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, HtmlEscape};
 use serde::Serialize;
 
 /// The style sheet of all pages.
@@ -13,6 +13,7 @@ const MACROS: &str = include_str!("macros.html.j2");
 /// safe is escaped, and control characters are replaced with symbols.
 pub(crate) fn render(template: &str, page: impl Serialize) -> String {
     let mut environment = Environment::new();
+    environment.add_filter("code", with_code);
     // Templates with names ending in `.html` escape all text that is not marked as safe.
     for (name, source) in [("macros.html", MACROS), ("page.html", template)] {
         environment.add_template(name, source).expect("the template is valid");
@@ -20,6 +21,24 @@ pub(crate) fn render(template: &str, page: impl Serialize) -> String {
     let template = environment.get_template("page.html").expect("it was added");
     let page = template.render(Serde(page)).expect("the template's variables are all defined");
     printable(&page)
+}
+
+/// Returns escaped text in which what stands between backticks is marked as code.
+fn with_code(text: &str) -> Value {
+    let mut html = String::new();
+    let mut parts = text.split('`').peekable();
+    let mut is_code = false;
+    while let Some(part) = parts.next() {
+        let part = HtmlEscape(part);
+        // Without a second backtick, the first one is part of the text.
+        match (is_code, parts.peek().is_some()) {
+            (true, true) => html += &format!("<code>{part}</code>"),
+            (true, false) => html += &format!("`{part}"),
+            (false, _) => html += &part.to_string(),
+        }
+        is_code = !is_code;
+    }
+    Value::from_safe_string(html)
 }
 
 /// Replaces control characters with their Unicode symbols, e.g. `␛`, except line breaks and tabs.

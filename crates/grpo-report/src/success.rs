@@ -6,6 +6,7 @@ mod judged;
 mod kl;
 mod shift;
 
+use grpo_data::counted;
 use grpo_run::{Comparison, Event, EventKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::numbers::fixed;
 use crate::series::{step_of, values_of};
 pub use criteria::{RequiredChange, SuccessCriteria};
+use judged::Trend;
 pub use judged::{Judged, Outcome};
 use kl::{OF_SEQUENCE, OF_TOKEN, kl_is_small};
 pub(crate) use shift::Shift;
@@ -59,10 +61,15 @@ pub fn judge(
     let last = last_step(metrics);
     // A resumed run may have an evaluation of an earlier end.
     let comparison = comparison.filter(|comparison| comparison.step == last);
-    let mut verdict = vec![reward_rises(metrics, comparison, criteria.reward_rise)];
+    // A run that has not finished has not missed what it has not reached yet.
+    let is_open = is_unfinished(events);
+    let reward = reward_rises(metrics, comparison, criteria.reward_rise);
+    let mut verdict = vec![reward.open_if(|trend| is_open && trend != Some(Trend::Fell))];
     let components = criteria.components.iter();
     verdict.extend(components.map(|(name, required)| {
-        component_changes(name, *required, Shift::of_component(metrics, comparison, name))
+        let shift = Shift::of_component(metrics, comparison, name);
+        let component = component_changes(name, *required, shift);
+        component.open_if(|trend| is_open && trend == Some(Trend::Unclear))
     }));
     verdict.push(kl_is_small(metrics, &OF_TOKEN, criteria.max_kl));
     verdict.extend(criteria.max_kl_sequence.map(|most| kl_is_small(metrics, &OF_SEQUENCE, most)));
@@ -82,7 +89,9 @@ pub(crate) fn last_step(metrics: &[Map<String, Value>]) -> u64 {
 
 /// Judges a supervised run from its metrics and events.
 pub(crate) fn judge_supervised(metrics: &[Map<String, Value>], events: &[Event]) -> Verdict {
-    Verdict { criteria: vec![loss_falls(metrics), nothing_stopped_it(metrics, events)] }
+    let loss = loss_falls(metrics);
+    let loss = loss.open_if(|_| is_unfinished(events));
+    Verdict { criteria: vec![loss, nothing_stopped_it(metrics, events)] }
 }
 
 pub(crate) const LOSS: &str = "Validation loss falls";
@@ -118,7 +127,8 @@ fn component_changes(name: &str, required: RequiredChange, shift: Result<Shift, 
     let title = format!("Component {name} {}", required.words());
     match shift {
         Err(why) => Judged::open(title, why),
-        Ok(shift) => Judged::of(title, required.is_met(shift.errors()), shift.words()),
+        Ok(shift) => Judged::of(title, required.is_met(shift.errors()), shift.words())
+            .with_trend(shift.trend()),
     }
 }
 
@@ -218,7 +228,7 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
     let is_rewarded = |line: &Map<String, Value>| line.get("reward").is_none_or(Value::is_number);
     let rewarded = measured.iter().filter(|(line, _)| is_rewarded(line)).count();
     if rewarded == 0 {
-        let sentence = format!("no completion had a reward in any of {steps} steps");
+        let sentence = format!("no completion had a reward in {}", counted(steps, "step"));
         return Judged::of(NAME, false, sentence);
     }
     let has_signal =
@@ -226,27 +236,42 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
     let with_signal = measured.iter().filter(has_signal).count();
     let without_reward = match steps - rewarded {
         0 => String::new(),
-        without => format!("; {without} steps had no reward at all"),
+        without => format!("; {} had no reward at all", counted(without, "step")),
     };
     Judged::of(
         NAME,
         2 * with_signal > steps,
         format!(
-            "enough groups had differing rewards in {with_signal} of {steps} steps{without_reward} (required: more than half of the steps, each with at most {most} of the groups without a difference)",
+            "enough groups had differing rewards in {with_signal} of {}{without_reward} (required: more than half of the steps, each with at most {most} of the groups without a difference)",
+            counted(steps, "step")
         ),
     )
 }
 
-fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
-    // Events before the last resumption no longer matter.
+/// Returns the events since the run was last resumed. Those before no longer matter.
+fn since_resumed(events: &[Event]) -> &[Event] {
     let resumed = |event: &Event| matches!(event.what, EventKind::Resumed { .. });
-    let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
-    let ended = latest.iter().rev().find(|event| {
+    &events[events.iter().rposition(resumed).unwrap_or(0)..]
+}
+
+/// Returns how the run ended, if it has.
+fn end(events: &[Event]) -> Option<&Event> {
+    since_resumed(events).iter().rev().find(|event| {
         matches!(
             event.what,
             EventKind::Finished { .. } | EventKind::Stopped { .. } | EventKind::Interrupted {}
         )
-    });
+    })
+}
+
+/// Returns whether the run is active, was interrupted or was killed, i.e. whether it can continue.
+fn is_unfinished(events: &[Event]) -> bool {
+    end(events).is_none_or(|event| matches!(event.what, EventKind::Interrupted {}))
+}
+
+fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
+    let latest = since_resumed(events);
+    let ended = end(events);
     let has_finished = ended.is_some_and(|event| matches!(event.what, EventKind::Finished { .. }));
     let reason = ended.and_then(|event| match &event.what {
         EventKind::Stopped { reason } => Some(reason),
@@ -273,10 +298,12 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
     let spoke = count(|what| matches!(what, EventKind::Guard { .. }));
     let rolled_back = count(|what| matches!(what, EventKind::RolledBack { .. }));
     let steps = metrics.last().map_or(0, |line| step_of(line, metrics.len() - 1));
-    let mut sentence = format!("none in {steps} steps");
+    let mut sentence = format!("none in {}", counted(steps, "step"));
     if (spoke, rolled_back) != (0, 0) {
         sentence += &format!(
-            "; guards triggered {spoke} times and rolled the run back {rolled_back} times"
+            "; guards triggered {} and rolled the run back {}",
+            counted(spoke, "time"),
+            counted(rolled_back, "time")
         );
     }
     match ended {

@@ -400,8 +400,8 @@ fn a_run_of_one_step_is_shown() {
     run.rewards.truncate(1);
     let page = render(&[run]);
     assert!(charts(&page).starts_with(&["Reward", "KL to the reference"]));
-    assert!(page.contains("<p class=\"word\">Not judged</p>"));
-    assert!(page.contains("`reward` was measured in 1 steps"));
+    assert!(page.contains("<p class=\"word\">Not finished</p>"));
+    assert!(page.contains("<code>reward</code> was measured in 1 step"));
     assert!(!page.contains("NaN") && !page.contains("inf"));
 }
 

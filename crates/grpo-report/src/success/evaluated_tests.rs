@@ -1,6 +1,6 @@
 //! Compares verdicts on evaluations, components and signals with values calculated by hand.
 
-use super::tests::{check, lines};
+use super::tests::{check, finished, lines};
 use super::*;
 
 /// Groups without any reward may look like groups with differing rewards.
@@ -13,7 +13,7 @@ fn steps_without_any_reward_have_no_signal() {
         }
         metrics
     };
-    let none = "no completion had a reward in any of 12 steps";
+    let none = "no completion had a reward in 12 steps";
     check(&of(&[None; 12]), 3, Outcome::Failed, none);
     let verdict = judge(&of(&[None; 12]), &[], None, &SuccessCriteria::default());
     assert_eq!(verdict.headline(), "Criteria not met");
@@ -58,7 +58,7 @@ fn evaluations_are_judged_rather_than_training_rewards() {
     let noise = [0.2, 0.4, 0.3, 0.3, 0.3, 0.3, 0.4, 0.3, 0.4, 0.35];
     let metrics = lines("reward", &noise);
     let judged = |comparison: &Comparison, criteria: &SuccessCriteria| {
-        let verdict = judge(&metrics, &[], Some(comparison), criteria);
+        let verdict = judge(&metrics, &finished(), Some(comparison), criteria);
         let judged = verdict.criteria[0].clone();
         (judged.outcome, judged.sentence)
     };
@@ -94,7 +94,7 @@ fn components_have_criteria() {
     let of = |required: RequiredChange, comparison: Option<&Comparison>| {
         let components = [("sa".to_owned(), required)].into();
         let criteria = SuccessCriteria { components, ..SuccessCriteria::default() };
-        judge(&metrics, &[], comparison, &criteria).criteria[1].clone()
+        judge(&metrics, &finished(), comparison, &criteria).criteria[1].clone()
     };
     use RequiredChange::{DoesNotFall, DoesNotRise, Falls, Rises};
     let names = ["rises", "falls", "does not rise", "does not fall"];
@@ -127,7 +127,7 @@ fn components_have_criteria() {
         components: [("none".to_owned(), Rises)].into(),
         ..SuccessCriteria::default()
     };
-    assert_eq!(judge(&metrics, &[], None, &absent).criteria[1].outcome, Outcome::NotJudged);
+    assert_eq!(judge(&metrics, &finished(), None, &absent).criteria[1].outcome, Outcome::NotJudged);
     let known = ["sa", "qed"];
     assert_eq!(
         absent.check_components(&known).unwrap_err().to_string(),
@@ -141,7 +141,8 @@ fn components_have_criteria() {
 fn validity_is_judged_by_evaluations() {
     let metrics = lines("rewards/valid/mean", &[0.9; 10]);
     let comparison = evaluated(10, 300, (0.1, 0.2, 0.1), &[("valid", 0.95, 0.7, 0.01)]);
-    let judged = &judge(&metrics, &[], Some(&comparison), &SuccessCriteria::default()).criteria[2];
+    let judged =
+        &judge(&metrics, &finished(), Some(&comparison), &SuccessCriteria::default()).criteria[2];
     assert_eq!(judged.outcome, Outcome::Failed);
     assert_eq!(
         judged.sentence,
@@ -155,7 +156,8 @@ fn the_headline_agrees_with_the_sentences() {
     let headline = |last: f64, least: f64| {
         let criteria = SuccessCriteria { reward_rise: least, ..SuccessCriteria::default() };
         let comparison = evaluated(10, 300, (0.5, last, 0.03), &[]);
-        let verdict = judge(&lines("reward", &[0.5; 10]), &[], Some(&comparison), &criteria);
+        let verdict =
+            judge(&lines("reward", &[0.5; 10]), &finished(), Some(&comparison), &criteria);
         let is_unclear = verdict.criteria[0].sentence.contains("not a clear change");
         (verdict.headline(), is_unclear)
     };
@@ -170,5 +172,37 @@ fn the_headline_agrees_with_the_sentences() {
         assert_eq!(headline(last, least), expected, "{last} {least}");
     }
     let losses = lines("eval_loss", &[1.0, 1.5]);
-    assert_eq!(judge_supervised(&losses, &[]).headline(), "Validation loss did not fall");
+    assert_eq!(judge_supervised(&losses, &finished()).headline(), "Validation loss did not fall");
+}
+
+/// What a run has not reached yet is not missed, whether it is active or was interrupted. What fell
+/// did fall.
+#[test]
+fn a_run_that_has_not_finished_has_not_failed_yet() {
+    let interrupted = Event { step: 10, at: String::new(), what: EventKind::Interrupted {} };
+    let components = [("sa".to_owned(), RequiredChange::Falls)].into();
+    let criteria = SuccessCriteria { components, ..SuccessCriteria::default() };
+    let of = |first: f64, last: f64, events: &[Event]| {
+        // Ten values with scatter at each end.
+        let value = |i: u32| 0.1 * f64::from(i % 2) + if i < 10 { first } else { last };
+        let values: Vec<f64> = (0..20).map(value).collect();
+        let mut metrics = lines("reward", &values);
+        for (line, value) in metrics.iter_mut().zip(&values) {
+            line.insert("rewards/sa/mean".to_owned(), (*value).into());
+        }
+        let verdict = judge(&metrics, events, None, &criteria);
+        let outcomes = [0, 1].map(|place| verdict.criteria[place].outcome);
+        (verdict.headline(), outcomes)
+    };
+    use Outcome::{Failed, NotJudged};
+    for events in [&[][..], &[interrupted]] {
+        let unclear = of(0.5, 0.5, events);
+        assert_eq!(unclear, ("Not finished", [NotJudged, NotJudged]));
+        assert_eq!(of(0.5, 0.1, events).1[0], Failed, "the reward fell");
+        assert_eq!(of(0.5, 0.9, events).1[1], Failed, "the component rose");
+        let losses = lines("eval_loss", &[1.0, 1.5]);
+        assert_eq!(judge_supervised(&losses, events).headline(), "Not finished");
+    }
+    let unclear = of(0.5, 0.5, &finished());
+    assert_eq!(unclear, ("No clear change in the reward", [Failed, Failed]));
 }

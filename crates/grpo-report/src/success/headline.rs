@@ -32,6 +32,9 @@ impl Verdict {
             Outcome::NotJudged if has_gained => {
                 ("not_judged", "Reward improved so far; not finished")
             }
+            Outcome::NotJudged if outcome_of(END) == Some(Outcome::NotJudged) => {
+                ("not_judged", "Not finished")
+            }
             Outcome::NotJudged => ("not_judged", "Not judged"),
         }
     }

@@ -53,6 +53,16 @@ impl Judged {
         Self { trend: Some(trend), ..self }
     }
 
+    /// Returns [`Outcome::NotJudged`] instead of [`Outcome::Failed`] if `is_open` is true for the trend.
+    pub(super) fn open_if(self, is_open: impl Fn(Option<Trend>) -> bool) -> Self {
+        match self.outcome {
+            Outcome::Failed if is_open(self.trend) => {
+                Self::open(self.name, format!("so far {}", self.sentence))
+            }
+            _ => self,
+        }
+    }
+
     pub(super) fn open(name: impl Into<Cow<'static, str>>, why: impl Into<String>) -> Self {
         Self::new(name, Outcome::NotJudged, why)
     }

@@ -1,6 +1,7 @@
 //! How far a quantity moved during a run: between the evaluations before and after training or, if
 //! the run has none, between the first and the last steps.
 
+use grpo_data::counted;
 use grpo_data::statistics::{CLEAR, is_clear, mean, sample_variance};
 use grpo_run::{Comparison, Measure};
 use serde_json::{Map, Value};
@@ -62,7 +63,8 @@ impl Ends {
 }
 
 fn too_few(name: &str, steps: usize) -> String {
-    format!("`{name}` was measured in {steps} steps; a comparison needs at least {}", 2 * LEAST)
+    let steps = counted(steps, "step");
+    format!("`{name}` was measured in {steps}; a comparison needs at least {}", 2 * LEAST)
 }
 
 /// Where the two values of a [`Shift`] come from.

@@ -16,6 +16,11 @@ pub(super) fn lines(name: &str, values: &[f64]) -> Vec<Map<String, Value>> {
         .collect()
 }
 
+/// Returns the events of a run that finished.
+pub(super) fn finished() -> [Event; 1] {
+    [Event { step: 0, at: String::new(), what: EventKind::Finished { calls: None } }]
+}
+
 #[track_caller]
 pub(super) fn check(
     metrics: &[Map<String, Value>],
@@ -23,7 +28,7 @@ pub(super) fn check(
     outcome: Outcome,
     sentence: &str,
 ) {
-    let verdict = judge(metrics, &[], None, &SuccessCriteria::default());
+    let verdict = judge(metrics, &finished(), None, &SuccessCriteria::default());
     let judged = &verdict.criteria[place];
     assert_eq!((judged.outcome, judged.sentence.as_str()), (outcome, sentence));
 }
@@ -72,7 +77,8 @@ fn the_border_is_exact() {
     for (errors, outcome) in [(2.999, Outcome::Failed), (3.001, Outcome::Passed)] {
         let mut rewards = end.to_vec();
         rewards.extend(end.map(|value| value + errors * error));
-        let verdict = judge(&lines("reward", &rewards), &[], None, &SuccessCriteria::default());
+        let verdict =
+            judge(&lines("reward", &rewards), &finished(), None, &SuccessCriteria::default());
         assert_eq!(verdict.criteria[0].outcome, outcome, "{errors}");
     }
 }
@@ -121,7 +127,7 @@ fn what_was_not_measured_is_not_judged() {
     );
     check(&one, 3, Outcome::NotJudged, "`frac_reward_zero_std` was not measured");
     check(&[], 4, Outcome::NotJudged, "no step has finished");
-    let verdict = judge(&one, &[], None, &SuccessCriteria::default());
+    let verdict = judge(&one, &finished(), None, &SuccessCriteria::default());
     assert_eq!(verdict.outcome(), Outcome::NotJudged);
     let nothing = judge(&[], &[], None, &SuccessCriteria::default());
     assert!(nothing.criteria.iter().all(|judged| judged.outcome == Outcome::NotJudged));
@@ -210,8 +216,9 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
     let resumed = || event(EventKind::Resumed { device: None, gpu: None });
     let back = || guard("roll_back");
     let message = "kl = 0.4 is above 0.3";
-    let spoke = |times| {
-        format!("none in 7 steps; guards triggered {times} times and rolled the run back 0 times")
+    let spoke = |times: u64| {
+        let times = counted(times, "time");
+        format!("none in 7 steps; guards triggered {times} and rolled the run back 0 times")
     };
     let goes_on = "; not finished: the run is still active or was killed";
     let none = "none in 7 steps";
@@ -336,7 +343,7 @@ fn the_kl_of_a_sequence_is_judged_where_it_is_asked_for() {
     let lines = lines("kl_sequence", &[1.0, 4.5, 2.0]);
     let of = |max_kl_sequence| {
         let criteria = SuccessCriteria { max_kl_sequence, ..SuccessCriteria::default() };
-        let verdict = judge(&lines, &[], None, &criteria).criteria.into_iter();
+        let verdict = judge(&lines, &finished(), None, &criteria).criteria.into_iter();
         verdict.filter(|judged| judged.name == "Sequence KL stays small").collect::<Vec<_>>()
     };
     assert!(of(None).is_empty());
@@ -371,7 +378,7 @@ fn diversity_may_fall_only_so_far() {
             ..Comparison::default()
         };
         let metrics = [Map::from_iter([("step".to_owned(), step.into())])];
-        let verdict = judge(&metrics, &[], Some(&comparison), &SuccessCriteria::default());
+        let verdict = judge(&metrics, &finished(), Some(&comparison), &SuccessCriteria::default());
         let judged = verdict.criteria.into_iter().find(|judged| judged.name == DIVERSITY).unwrap();
         (judged.outcome, judged.sentence)
     };
