@@ -234,7 +234,7 @@ fn group_of(model: Model, prompt: Prompt, lengths: &[usize]) -> Group {
             prefix: Default::default(),
             ids,
             action_mask: (0..prompt.ids.len() + length).map(|t| t >= prompt.ids.len()).collect(),
-            sampling_logprobs: vec![-(vocabulary as f32).ln(); length],
+            sampling_logprobs: Some(vec![-(vocabulary as f32).ln(); length]),
             finish: Finish::Length,
             key: SampleKey { seed: 4, step: 0, prompt: prompt.index, sample },
             policy_version: 0,

@@ -172,8 +172,9 @@ pub struct CompletionParts {
     /// Mask `[t]` of the tokens chosen by the policy. These can be a suffix, masked positions, or
     /// several turns.
     pub action_mask: Vec<bool>,
-    /// Log-probability of each action under [`Self::sampled_under`], in order of position.
-    pub sampling_logprobs: Vec<f32>,
+    /// Log-probability of each action under [`Self::sampled_under`], in order of position. `None` if the
+    /// completion was not sampled, e.g. if it is replayed from an archive in another spelling.
+    pub sampling_logprobs: Option<Vec<f32>>,
     /// The reason why the completion ended.
     pub finish: Finish,
     /// The coordinates of the completion.
@@ -220,9 +221,10 @@ impl Completion {
         &self.0.action_mask
     }
 
-    /// Returns the log-probability of each action at sampling time, in order of position.
-    pub fn sampling_logprobs(&self) -> &[f32] {
-        &self.0.sampling_logprobs
+    /// Returns the log-probability of each action at sampling time, in order of position, or `None` if
+    /// the completion was not sampled.
+    pub fn sampling_logprobs(&self) -> Option<&[f32]> {
+        self.0.sampling_logprobs.as_deref()
     }
 
     /// Returns the ids chosen by the policy in order of position, including a sampled end token.
@@ -242,7 +244,7 @@ impl Completion {
 
     /// Returns the number of actions, at least 1.
     pub fn actions(&self) -> usize {
-        self.0.sampling_logprobs.len()
+        self.0.action_mask.iter().filter(|action| **action).count()
     }
 
     /// Returns the reason why the completion ended.
@@ -281,17 +283,19 @@ impl TryFrom<CompletionParts> for Completion {
         if actions == 0 {
             return Err(format!("a completion of {tokens} tokens has no action"));
         }
-        let logprobs = parts.sampling_logprobs.len();
-        if actions != logprobs {
-            return Err(format!(
-                "a completion of {actions} actions has {logprobs} log-probabilities"
-            ));
-        }
-        let wrong = |logprob: &&f32| !(logprob.is_finite() && **logprob <= 0.0);
-        if let Some(found) = parts.sampling_logprobs.iter().find(wrong) {
-            return Err(format!(
-                "a sampling log-probability is {found}; expected a finite number of at most 0"
-            ));
+        if let Some(logprobs) = &parts.sampling_logprobs {
+            if actions != logprobs.len() {
+                return Err(format!(
+                    "a completion of {actions} actions has {} log-probabilities",
+                    logprobs.len()
+                ));
+            }
+            let wrong = |logprob: &&f32| !(logprob.is_finite() && **logprob <= 0.0);
+            if let Some(found) = logprobs.iter().find(wrong) {
+                return Err(format!(
+                    "a sampling log-probability is {found}; expected a finite number of at most 0"
+                ));
+            }
         }
         parts.sampled_under.check(&action_ids)?;
         Ok(Self(parts))

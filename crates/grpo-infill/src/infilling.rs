@@ -82,7 +82,7 @@ impl Infilling {
                     prefix: Default::default(),
                     ids,
                     action_mask: action_mask.clone(),
-                    sampling_logprobs: draws.iter().map(|draw| draw.logprob).collect(),
+                    sampling_logprobs: Some(draws.iter().map(|draw| draw.logprob).collect()),
                     finish: Finish::Filled,
                     key: of,
                     policy_version: key.policy_version,

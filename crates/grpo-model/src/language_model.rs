@@ -19,6 +19,14 @@ use crate::{
 /// Hidden states and logits are computed separately, because logits are often needed for only a few
 /// positions.
 pub trait LanguageModel: Module + Sync + 'static {
+    /// Returns whether the model follows a setting that not every model can follow. Whoever uses the
+    /// setting asks first, because methods of a model that does not follow it ignore it. The default
+    /// is that it follows none of them.
+    fn supports(&self, setting: ModelSetting) -> bool {
+        let _ = setting;
+        false
+    }
+
     /// Computes the hidden state after the final norm for each token in the batch.
     ///
     /// Conditions that precede a sequence are visible to all its tokens but have no row in the
@@ -42,7 +50,7 @@ pub trait LanguageModel: Module + Sync + 'static {
     fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2>;
 
     /// Like [`LanguageModel::hidden`], but recomputes the blocks in the backward pass (activation
-    /// checkpointing; Chen et al. 2016). The default implementation keeps all activations.
+    /// checkpointing; Chen et al. 2016), if the model supports [`ModelSetting::Checkpointing`].
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
         Forward::kept(self.hidden(tokens, dropout))
     }
@@ -69,14 +77,15 @@ pub trait LanguageModel: Module + Sync + 'static {
     }
 
     /// Returns the model without autodiff. Block matrices are rounded to `precision` if the model
-    /// supports it.
+    /// supports [`ModelSetting::WeightPrecision`].
     #[must_use]
     fn with_weights_in(self, precision: WeightPrecision) -> Self {
         let _ = precision;
         self
     }
 
-    /// Returns the model with another precision of products, if it supports it. The weights stay
+    /// Returns the model with another precision of products, if it supports
+    /// [`ModelSetting::ProductPrecision`]. The weights stay
     /// the same, and so does the precision when the model is copied, trained or merged.
     #[must_use]
     fn with_product_precision(self, precision: ProductPrecision) -> Self {
@@ -143,6 +152,17 @@ pub trait LanguageModel: Module + Sync + 'static {
     fn device(&self) -> Device {
         self.devices().into_iter().next().expect("the model has parameters")
     }
+}
+
+/// A setting that a [`LanguageModel`] may not support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelSetting {
+    /// See [`LanguageModel::checkpointed`].
+    Checkpointing,
+    /// See [`LanguageModel::with_product_precision`].
+    ProductPrecision,
+    /// See [`LanguageModel::with_weights_in`].
+    WeightPrecision,
 }
 
 /// The result of a forward pass: hidden states with autodiff, and a way to backpropagate from them.

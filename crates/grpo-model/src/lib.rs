@@ -63,7 +63,9 @@ pub use encoder::SentenceEncoder;
 pub use error::ModelError;
 pub use families::{Family, InfillerConfig, MolGptConfig};
 pub use folder::{ModelFolder, ModelSpec};
-pub use language_model::{Forward, Frozen, LanguageModel, Prepared, sampling_copies_weights};
+pub use language_model::{
+    Forward, Frozen, LanguageModel, ModelSetting, Prepared, sampling_copies_weights,
+};
 pub use lora::{Adapter, LoraConfig};
 pub use molgpt_import::{ImportedMolGpt, MolGptImport};
 pub use names::Names;

@@ -9,11 +9,15 @@ use grpo_logprob::Head;
 use crate::language_model::{Forward, LanguageModel};
 use crate::precision::parameter_count;
 use crate::{
-    Adapted, CacheSlot, Dropout, KnownActivations, KvCache, Policy, ProductPrecision, TokenBatch,
-    WeightPrecision, WeightsDigest, checkpointing, weights_digest,
+    Adapted, CacheSlot, Dropout, KnownActivations, KvCache, ModelSetting, Policy, ProductPrecision,
+    TokenBatch, WeightPrecision, WeightsDigest, checkpointing, weights_digest,
 };
 
 impl LanguageModel for Policy {
+    fn supports(&self, _: ModelSetting) -> bool {
+        true
+    }
+
     fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
         let (model, adapter) = self.parts();
         model.run(tokens, None, adapter, dropout, &self.device())

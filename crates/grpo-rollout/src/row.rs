@@ -75,7 +75,7 @@ impl Row {
             prefix: self.prefix,
             action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),
             ids: self.ids,
-            sampling_logprobs: self.logprobs,
+            sampling_logprobs: Some(self.logprobs),
             finish: self.finish.expect("the row has finished sampling"),
             key: self.key,
             policy_version: key.policy_version,

@@ -116,7 +116,7 @@ mod tests {
                 prefix: Default::default(),
                 ids: vec![0, 3],
                 action_mask: vec![false, true],
-                sampling_logprobs: vec![-0.1],
+                sampling_logprobs: Some(vec![-0.1]),
                 finish: Finish::Length,
                 key: SampleKey { seed: 1, step: 0, prompt: 0, sample },
                 policy_version: 0,

@@ -18,7 +18,7 @@ pub(crate) struct MicroBatch {
     /// Range of completion indices within the step.
     pub(crate) places: Range<usize>,
     /// Log-probabilities recorded by the sampler, `[n]`.
-    pub(crate) sampling_logprobs: Vec<f64>,
+    pub(crate) sampling_logprobs: Option<Vec<f64>>,
     /// Completion index for each action, `[n]`.
     pub(crate) sequences: Vec<usize>,
     /// All tokens of each completion except the last, or the entire masked text. A prompt is
@@ -172,11 +172,13 @@ impl MicroBatch {
     ) -> Self {
         let each = completions.iter().enumerate();
         let sequences = each.flat_map(|(i, completion)| vec![i; completion.actions()]).collect();
+        let each_sampled: Option<Vec<&[f32]>> =
+            completions.iter().map(|completion| completion.sampling_logprobs()).collect();
         let sampling_logprobs =
-            completions.iter().flat_map(|completion| completion.sampling_logprobs());
+            each_sampled.map(|of| of.concat().into_iter().map(f64::from).collect());
         Self {
             places: first..first + completions.len(),
-            sampling_logprobs: sampling_logprobs.map(|&logprob| f64::from(logprob)).collect(),
+            sampling_logprobs,
             sequences,
             inputs: packed.inputs,
             rows: packed.rows,
@@ -295,7 +297,7 @@ mod tests {
         Completion::new(CompletionParts {
             prefix: Default::default(),
             action_mask: (0..ids.len()).map(|t| t >= prompt).collect(),
-            sampling_logprobs: vec![-1.0; ids.len() - prompt],
+            sampling_logprobs: Some(vec![-1.0; ids.len() - prompt]),
             ids,
             finish: Finish::Length,
             key: SampleKey { seed: 1, step: 0, prompt: 0, sample: 0 },

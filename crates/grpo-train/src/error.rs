@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::{ConfigFault, Sample, short_number};
-use grpo_model::{ModelError, ProductPrecision};
+use grpo_model::{LanguageModel, ModelError, ModelSetting, ProductPrecision};
 use grpo_rollout::RolloutError;
 use grpo_runtime::RankError;
 
@@ -175,6 +175,22 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
         format!("{low} to {}", short_number(*high))
     };
     Err(ConfigFault::out_of_range(key, value, &expected))
+}
+
+/// Checks that `model` follows a setting of the key, if it `is_set`.
+///
+/// # Errors
+/// Returns an error that contains `key` if the model would ignore it.
+pub(crate) fn supported(
+    model: &impl LanguageModel,
+    key: &str,
+    setting: ModelSetting,
+    is_set: bool,
+) -> Result<(), ConfigFault> {
+    if !is_set || model.supports(setting) {
+        return Ok(());
+    }
+    Err(ConfigFault::new(key, format!("this model does not support {key}"), "remove the key"))
 }
 
 /// Returns the value of a loss, `[1]`.

@@ -12,20 +12,24 @@ use grpo_core::{
     weighted_group_advantages,
 };
 use grpo_data::{Bonus, Completion, Group, Sample};
-use grpo_model::{Frozen, LanguageModel, RolloutActivations, StoredTensors, WeightsDigest};
+use grpo_model::{
+    Frozen, LanguageModel, ModelSetting, ProductPrecision, RolloutActivations, StoredTensors,
+    WeightPrecision, WeightsDigest,
+};
 use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
 pub use result::{LearnResult, SupervisedUpdate, Update};
 
 use crate::collate::micro_batches;
+use crate::error::supported;
 use crate::guard_config::{GuardAction, GuardConfig};
 use crate::metric_names::OF_REFERENCE;
 use crate::micro_batch_state::MicroBatchState;
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::schedule_config::CoefFactors;
-use crate::{Combined, GrpoConfig, Optimizer, TrainError};
+use crate::{Combined, GrpoConfig, Optimizer, TrainConfig, TrainError};
 
 /// One of this many steps does not use activations of the rollout.
 const COMPUTED_EVERY: u32 = 10;
@@ -96,10 +100,21 @@ impl<M: LanguageModel> Learner<M> {
     /// Creates a learner with `policy` as the initial policy.
     ///
     /// # Errors
-    /// Returns an error if the loss settings are inconsistent.
+    /// Returns an error if the loss settings are inconsistent, or if the model does not support a
+    /// setting.
     pub fn new(policy: M, reference: Frozen<M>, config: &GrpoConfig) -> Result<Self, TrainError> {
         let loss = config.loss.resolve()?;
-        let precision = config.train.precision;
+        let TrainConfig { activation_checkpointing: checkpointing, precision, .. } = config.train;
+        supported(
+            &policy,
+            "train.activation_checkpointing",
+            ModelSetting::Checkpointing,
+            checkpointing,
+        )?;
+        let is_rounded = precision != ProductPrecision::default();
+        supported(&policy, "train.precision", ModelSetting::ProductPrecision, is_rounded)?;
+        let is_rounded = config.sampling.weights != WeightPrecision::default();
+        supported(&policy, "sampling.weights", ModelSetting::WeightPrecision, is_rounded)?;
         let (policy, reference) =
             (policy.with_product_precision(precision), reference.with_product_precision(precision));
         Ok(Self {

@@ -199,7 +199,7 @@ impl<M: LanguageModel> MicroBatchState<M> {
             advantages: &self.advantages,
             old_logprobs: self.old.as_deref(),
             ref_logprobs: self.reference.as_deref(),
-            sampling_logprobs: Some(&self.micro.sampling_logprobs),
+            sampling_logprobs: self.micro.sampling_logprobs.as_deref(),
             exact_kl,
             entropies: Some(scores.entropies),
             entropy_coef: loss.entropy_coef,

@@ -10,7 +10,7 @@ mod samples;
 use std::marker::PhantomData;
 
 use grpo_data::{Augmentation, Codec, Example, Examples};
-use grpo_model::{Dropout, LanguageModel, ProductPrecision};
+use grpo_model::{Dropout, LanguageModel, ModelSetting, ProductPrecision};
 use grpo_runtime::awake;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use self::batch::validation_loss;
 pub(crate) use self::batch::{Weights, cross_entropy};
 use self::diversity::DiversityTerm;
 use self::samples::SampledEvaluation;
+use crate::error::supported;
 use crate::supervised::{
     GradientSum, Objective, Review, ScheduleUnit, StepGradients, SupervisedPlan, SupervisedTrainer,
 };
@@ -77,8 +78,8 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
     /// Creates a trainer for `model`. `codec` is used to decode sampled completions.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range, if a prompt is too long for sampling, or if
-    /// an embedder cannot be loaded.
+    /// Returns an error if a setting is out of range or not supported by the model, if a prompt is too
+    /// long for sampling, or if an embedder cannot be loaded.
     pub fn trainer(
         model: M,
         codec: &Codec,
@@ -87,6 +88,10 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
         seed: u64,
     ) -> Result<SupervisedTrainer<Self>, TrainError> {
         config.check()?;
+        let checkpointing = config.activation_checkpointing;
+        supported(&model, "activation_checkpointing", ModelSetting::Checkpointing, checkpointing)?;
+        let is_rounded = config.precision != ProductPrecision::default();
+        supported(&model, "precision", ModelSetting::ProductPrecision, is_rounded)?;
         let train = &examples.train;
         let conditions = config.condition_dropout.unwrap_or_default();
         conditions.check_examples(&model, train.iter().chain(&examples.validation))?;

@@ -217,8 +217,8 @@ impl Replay {
             prefix: prompt.prefix.clone(),
             ids,
             action_mask,
-            // It was not sampled. No correction for the sampler is applied to it.
-            sampling_logprobs: vec![0.0; actions.len()],
+            // It was not sampled.
+            sampling_logprobs: None,
             finish: Finish::EndToken,
             key,
             policy_version: 0,

@@ -124,7 +124,7 @@ impl Token<'_> {
 /// Returns the action with the largest difference. If there are several, the first one is returned.
 fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Token<'a> {
     let recorded = completions.iter().flat_map(|completion| {
-        let logprobs = completion.sampling_logprobs().iter().enumerate();
+        let logprobs = completion.sampling_logprobs().expect("it was sampled").iter().enumerate();
         logprobs.map(|(action, &sampler)| (*completion, action, f64::from(sampler)))
     });
     recorded
@@ -153,7 +153,7 @@ mod tests {
             prefix: Default::default(),
             ids: vec![0, 1, 2, 3],
             action_mask: vec![false, false, true, true],
-            sampling_logprobs: sampling_logprobs.to_vec(),
+            sampling_logprobs: Some(sampling_logprobs.to_vec()),
             finish: Finish::Length,
             key: SampleKey { seed: 1, step: 6, prompt: 4, sample },
             policy_version: 0,

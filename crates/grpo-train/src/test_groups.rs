@@ -11,7 +11,7 @@ pub(crate) fn group(outcomes: Vec<Outcome>) -> Group {
             prefix: Default::default(),
             ids: vec![0, 1],
             action_mask: vec![false, true],
-            sampling_logprobs: vec![-1.0],
+            sampling_logprobs: Some(vec![-1.0]),
             finish: Finish::Length,
             key: SampleKey { seed: 1, step: 0, prompt: 0, sample: sample as u32 },
             policy_version: 0,

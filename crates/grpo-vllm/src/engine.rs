@@ -86,7 +86,7 @@ impl OnVllm {
             prefix: prompt.prefix.clone(),
             action_mask: (0..tokens).map(|token| token >= prompt.ids.len()).collect(),
             ids: [prompt.ids.clone(), ids].concat(),
-            sampling_logprobs: logprobs,
+            sampling_logprobs: Some(logprobs),
             finish,
             key,
             policy_version,

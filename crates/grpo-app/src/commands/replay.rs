@@ -357,8 +357,10 @@ fn compare(
     say(format_args!("now          {text:?}"));
     let of_ids = difference_of_ids(&record.completion_ids, &ids);
     say(format_args!("ids          {}", of_ids.as_deref().unwrap_or("equal")));
-    let of_logprobs =
-        difference_of_logprobs(&record.sampling_logprobs, completion.sampling_logprobs());
+    let of_logprobs = difference_of_logprobs(
+        &record.sampling_logprobs,
+        completion.sampling_logprobs().unwrap_or_default(),
+    );
     say(format_args!(
         "logprobs     {}",
         of_logprobs.clone().unwrap_or_else(|| format!("all {} equal bit for bit", ids.len()))

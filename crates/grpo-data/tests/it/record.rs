@@ -8,7 +8,7 @@ fn parts() -> CompletionParts {
         prefix: Default::default(),
         ids: vec![0, 5, 6, 0],
         action_mask: vec![false, true, true, true],
-        sampling_logprobs: vec![-0.5, -1.25, 0.0],
+        sampling_logprobs: Some(vec![-0.5, -1.25, 0.0]),
         finish: Finish::EndToken,
         key: SampleKey { seed: 1, step: 2, prompt: 3, sample: 4 },
         policy_version: 7,
@@ -29,7 +29,7 @@ fn a_completion_returns_its_parts() {
     assert_eq!(completion.ids(), [0, 5, 6, 0]);
     assert_eq!(completion.action_mask(), [false, true, true, true]);
     assert_eq!(completion.action_ids().collect::<Vec<_>>(), [5, 6, 0]);
-    assert_eq!(completion.sampling_logprobs(), [-0.5, -1.25, 0.0]);
+    assert_eq!(completion.sampling_logprobs().unwrap(), [-0.5, -1.25, 0.0]);
     assert_eq!(completion.actions(), 3);
     assert_eq!(completion.finish(), Finish::EndToken);
     assert_eq!(completion.policy_version(), 7);
@@ -44,7 +44,7 @@ fn actions_need_not_be_a_suffix() {
         prefix: Default::default(),
         ids: vec![9, 5, 6, 8],
         action_mask: vec![true, false, false, true],
-        sampling_logprobs: vec![-1.0, -2.0],
+        sampling_logprobs: Some(vec![-1.0, -2.0]),
         ..parts()
     });
     assert_eq!(completion.action_ids().collect::<Vec<_>>(), [9, 8]);
@@ -66,7 +66,7 @@ fn parts_that_contradict_each_other_are_refused() {
     );
     for wrong in [f32::NAN, f32::NEG_INFINITY, 0.1] {
         assert_eq!(
-            fault(|parts| parts.sampling_logprobs[1] = wrong),
+            fault(|parts| parts.sampling_logprobs.as_mut().unwrap()[1] = wrong),
             format!("a sampling log-probability is {wrong}; expected a finite number of at most 0")
         );
     }
@@ -104,7 +104,7 @@ fn parts_that_contradict_each_other_are_refused() {
     // A forbidden id in the prompt is valid, because it is not an action.
     let mut parts = parts();
     parts.action_mask[3] = false;
-    parts.sampling_logprobs.pop();
+    parts.sampling_logprobs.as_mut().unwrap().pop();
     parts.sampled_under.forbidden = vec![0];
     parts.sampled_under.kept = kept(&[&[5], &[1, 6]]);
     assert!(Completion::try_from(parts).is_ok());

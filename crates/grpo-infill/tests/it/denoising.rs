@@ -206,7 +206,7 @@ fn one_iteration_is_a_single_pass() {
         found.iter().flatten().zip(expected.iter().flat_map(|group| group.completions()))
     {
         assert_eq!(filled.ids, completion.ids());
-        assert_eq!(filled.logprobs, completion.sampling_logprobs());
+        assert_eq!(filled.logprobs, completion.sampling_logprobs().unwrap());
     }
 }
 

@@ -249,9 +249,9 @@ fn the_rewarded_character_is_found() {
     let first = grpo.step(&text, 0).unwrap();
     assert!(share(&first) < 0.4, "{}", share(&first));
     (1..60).for_each(|step| drop(grpo.step(&text, step).unwrap()));
-    let rewarded = grpo.step(&text, 60).unwrap().groups[0]
-        .completions()
-        .find_map(|c| (c.ids()[1] == 4).then(|| f64::from(c.sampling_logprobs()[0]).exp()));
+    let rewarded = grpo.step(&text, 60).unwrap().groups[0].completions().find_map(|c| {
+        (c.ids()[1] == 4).then(|| f64::from(c.sampling_logprobs().unwrap()[0]).exp())
+    });
     assert!(rewarded.is_some_and(|p| p > 0.9), "{rewarded:?}");
 }
 

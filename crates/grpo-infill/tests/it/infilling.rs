@@ -95,7 +95,7 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
             assert_eq!(completion.finish(), Finish::Filled);
             assert_eq!(completion.sampled_under().mask_id, Some(MASK));
             assert_eq!(completion.text_ids(), completion.ids());
-            let mut logprobs = completion.sampling_logprobs().iter();
+            let mut logprobs = completion.sampling_logprobs().unwrap().iter();
             for (place, (&id, &asked)) in completion.ids().iter().zip(&text.ids).enumerate() {
                 assert!(id < 8, "{id} is not a character");
                 assert_eq!(completion.action_mask()[place], asked == MASK);

@@ -12,11 +12,15 @@ use crate::description::HeadKind;
 use crate::layers::Linear;
 use crate::precision::dense;
 use crate::{
-    CacheSlot, Dropout, KnownActivations, KvCache, LanguageModel, ProductPrecision, TokenBatch,
-    WeightPrecision,
+    CacheSlot, Dropout, KnownActivations, KvCache, LanguageModel, ModelSetting, ProductPrecision,
+    TokenBatch, WeightPrecision,
 };
 
 impl LanguageModel for Transformer {
+    fn supports(&self, _: ModelSetting) -> bool {
+        true
+    }
+
     fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
         self.run(tokens, None, None, dropout, &self.device())
     }

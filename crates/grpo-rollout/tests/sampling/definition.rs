@@ -71,7 +71,7 @@ fn check_recorded(sampling: &SamplingSettings) {
         let ids = completion.ids();
         let logits = logits(&model, &ids[..ids.len() - 1]);
         let first = ids.len() - completion.actions();
-        for (action, &recorded) in completion.sampling_logprobs().iter().enumerate() {
+        for (action, &recorded) in completion.sampling_logprobs().unwrap().iter().enumerate() {
             let place = first + action;
             let probabilities = probabilities(&logits[place - 1], &ids[..place], sampling);
             if let Some(kept) = &under.kept {

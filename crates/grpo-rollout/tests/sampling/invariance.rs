@@ -57,7 +57,7 @@ impl From<&Completion> for Exactly {
             key: completion.key(),
             finish: completion.finish(),
             ids: completion.ids().to_vec(),
-            logprobs: completion.sampling_logprobs().iter().map(|l| l.to_bits()).collect(),
+            logprobs: completion.sampling_logprobs().unwrap().iter().map(|l| l.to_bits()).collect(),
             under: completion.sampled_under().clone(),
         }
     }

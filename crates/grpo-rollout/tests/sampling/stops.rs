@@ -54,7 +54,11 @@ fn a_rule_by_sample_gives_ragged_lengths() {
             // The completion must be a prefix of the one sampled without the rule.
             assert_eq!(completion.key(), full.key());
             assert!(full.ids().starts_with(completion.ids()));
-            assert!(full.sampling_logprobs().starts_with(completion.sampling_logprobs()));
+            assert!(
+                full.sampling_logprobs()
+                    .unwrap()
+                    .starts_with(completion.sampling_logprobs().unwrap())
+            );
         }
         assert_eq!(completions(&groups).count(), 54);
     }
@@ -144,7 +148,10 @@ fn stop_strings_end_completions_and_change_nothing_else() {
         let ends = strings.iter().filter_map(|string| Some(whole.find(string)? + string.len()));
         let length = ends.min().unwrap_or(whole.len());
         assert_eq!(text(stopped), whole[..length], "of {whole}");
-        assert_eq!(stopped.sampling_logprobs(), &plain.sampling_logprobs()[..length]);
+        assert_eq!(
+            stopped.sampling_logprobs().unwrap(),
+            &plain.sampling_logprobs().unwrap()[..length]
+        );
         let is_end = stopped.ids().last() == Some(&END);
         let finish = if length < whole.len() { Finish::Stop } else { stopped.finish() };
         assert_eq!((stopped.finish(), is_end), (finish, finish == Finish::EndToken));

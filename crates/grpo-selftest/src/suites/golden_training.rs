@@ -240,10 +240,12 @@ fn groups(expected: &ExpectedTraining) -> Vec<Group> {
             prefix: Default::default(),
             ids: [prompt.as_slice(), actions].concat(),
             action_mask: [vec![false; prompt.len()], vec![true; actions.len()]].concat(),
-            sampling_logprobs: expected.old_logprobs[i][..actions.len()]
-                .iter()
-                .map(|&logprob| logprob as f32)
-                .collect(),
+            sampling_logprobs: Some(
+                expected.old_logprobs[i][..actions.len()]
+                    .iter()
+                    .map(|&logprob| logprob as f32)
+                    .collect(),
+            ),
             finish: Finish::EndToken,
             key: SampleKey { seed: 0, step: 0, prompt: (i / k) as u32, sample: (i % k) as u32 },
             policy_version: 0,

@@ -138,7 +138,7 @@ fn a_penalty_in_the_reward_is_taken_off_before_advantages() {
         let of_completions: Vec<f64> = completions(&report)
             .map(|completion| {
                 let pairs = logprobs(&reference, completion).into_iter();
-                let pairs = pairs.zip(completion.sampling_logprobs());
+                let pairs = pairs.zip(completion.sampling_logprobs().unwrap());
                 let terms = pairs.map(|(reference, &sampled)| {
                     let e = reference - f64::from(sampled);
                     if estimator == KlEstimator::K1 { -e } else { e.exp() - e - 1.0 }

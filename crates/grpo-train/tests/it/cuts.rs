@@ -44,7 +44,7 @@ fn group(index: u32, prompt: &[u32], lengths: [usize; GROUP], policy: &Transform
             prefix: prefix(index),
             action_mask: (0..ids.len()).map(|t| t >= prompt.len()).collect(),
             ids,
-            sampling_logprobs: logprobs,
+            sampling_logprobs: Some(logprobs),
             finish: Finish::Length,
             key: SampleKey { seed: 1, step: 0, prompt: index, sample },
             policy_version: 0,

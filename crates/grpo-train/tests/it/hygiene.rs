@@ -10,7 +10,10 @@ use grpo_core::KlEstimator;
 use grpo_data::{Codec, Example, Examples, Prompt, SampleKey};
 use grpo_infill::FillBlanks;
 use grpo_logprob::Head;
-use grpo_model::{CacheSlot, Dropout, Forward, KvCache, LanguageModel, TokenBatch};
+use grpo_model::{
+    CacheSlot, Dropout, Forward, KvCache, LanguageModel, ModelSetting, ProductPrecision,
+    TokenBatch, WeightPrecision,
+};
 use grpo_train::{
     Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, NextTokens, Parts, PretrainConfig,
 };
@@ -55,6 +58,10 @@ impl Bigram {
 }
 
 impl LanguageModel for Bigram {
+    fn supports(&self, setting: ModelSetting) -> bool {
+        setting == ModelSetting::Checkpointing
+    }
+
     fn hidden(&self, tokens: &TokenBatch, _: &mut Dropout) -> Tensor<2> {
         self.table.val().select(0, tokens.flat_ids(&self.device()))
     }
@@ -95,6 +102,31 @@ fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig
     let parts = parts(actions, molecules(0.7), Bigram::new(), decode);
     let parts = Parts { longest_prompt: 5, ..parts };
     Grpo::new(parts, config, SEED).unwrap()
+}
+
+/// A setting that the model would ignore is an error that names the key.
+#[test]
+fn settings_that_the_model_ignores_are_refused() {
+    let refused = |change: fn(&mut GrpoConfig)| {
+        let mut config = config();
+        change(&mut config);
+        let decode: Decode = Arc::new(|ids: &[u32]| "C".repeat(ids.len()));
+        let actions = Arc::new(NextTokens { end_ids: vec![END] });
+        let parts = parts(actions, molecules(0.7), Bigram::new(), decode);
+        let parts = Parts { longest_prompt: 5, ..parts };
+        Grpo::new(parts, config, SEED).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(|config| config.train.activation_checkpointing = true), None);
+    for (key, change) in [
+        (
+            "train.precision",
+            (|config| config.train.precision = ProductPrecision::Bf16) as fn(&mut GrpoConfig),
+        ),
+        ("sampling.weights", |config| config.sampling.weights = WeightPrecision::Bf16),
+    ] {
+        let error = refused(change).expect("it is refused");
+        assert!(error.contains(&format!("this model does not support {key}")), "{error}");
+    }
 }
 
 /// Acceptance test 5: the gradient is exactly 0 in prompts and after the end. The first token and

@@ -14,7 +14,7 @@ fn entries(report: &StepReport, version: u64) -> Vec<LedgerCompletion> {
         let actions = ids.iter().zip(mask).filter(|(_, is_action)| **is_action).map(|(&id, _)| id);
         let place = [completion.key().prompt, completion.key().sample];
         let step = u64::from(report.step) + 1;
-        LedgerCompletion::of(step, place, version, actions, completion.sampling_logprobs())
+        LedgerCompletion::of(step, place, version, actions, completion.sampling_logprobs().unwrap())
     };
     report.groups.iter().flat_map(Group::completions).map(entry).collect()
 }

@@ -33,7 +33,7 @@ pub(crate) fn recorded(groups: &[Group], change: impl Fn(u32, u32, &mut [f32])) 
     let mut groups = groups.to_vec();
     for sample in groups.iter_mut().flat_map(|group| &mut group.samples) {
         let mut parts = CompletionParts::from(sample.completion.clone());
-        change(parts.key.prompt, parts.key.sample, &mut parts.sampling_logprobs);
+        change(parts.key.prompt, parts.key.sample, parts.sampling_logprobs.as_mut().unwrap());
         sample.completion = Completion::new(parts);
     }
     groups
@@ -75,7 +75,7 @@ fn a_wrong_sampler_ends_the_run_before_the_policy_moves() {
         let TrainError::SamplerMismatch { trainer, .. } = error else { panic!("{error}") };
         let expected = logprobs(&model(vocabulary().len(), 2.0), completion)[last];
         assert!((trainer - expected).abs() < 1e-5, "{trainer}, expected {expected}");
-        let sampler = completion.sampling_logprobs()[last] - 0.25;
+        let sampler = completion.sampling_logprobs().unwrap()[last] - 0.25;
         assert_eq!(
             error.to_string(),
             format!(
@@ -211,7 +211,7 @@ fn rounded_weights_are_corrected() {
 
         let rounded = policy.valid().with_weights_in(weights);
         for completion in report.groups.iter().flat_map(Group::completions) {
-            let recorded = completion.sampling_logprobs();
+            let recorded = completion.sampling_logprobs().unwrap();
             let expected = logprobs(&rounded, completion);
             let apart = recorded.iter().zip(&expected).map(|(a, b)| (f64::from(*a) - b).abs());
             let apart = apart.fold(0.0, f64::max);

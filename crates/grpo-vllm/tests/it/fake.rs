@@ -175,7 +175,7 @@ fn complete(kind: &Kind, is_raw: bool, policy: &Policy, body: &Value) -> Reply {
         let completion = &sample.completion;
         let ids: Vec<u32> = completion.action_ids().collect();
         let mut logprobs: Vec<f64> =
-            completion.sampling_logprobs().iter().map(|&logprob| f64::from(logprob)).collect();
+            completion.sampling_logprobs().unwrap().iter().map(|&logprob| f64::from(logprob)).collect();
         if is_raw {
             let scores = grpo_model::score_completions(&frozen, &[(&prompt, &ids)], 1.0);
             logprobs.clone_from(&scores[0].logprobs);

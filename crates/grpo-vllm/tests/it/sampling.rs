@@ -23,7 +23,7 @@ fn difference(policy: &Frozen<grpo_model::Policy>, groups: &[Group], temperature
         let actions: Vec<u32> = completion.action_ids().collect();
         let prompt = &completion.ids()[..completion.ids().len() - actions.len()];
         let own = &score_completions(policy, &[(prompt, &actions)], temperature)[0].logprobs;
-        for (own, theirs) in own.iter().zip(completion.sampling_logprobs()) {
+        for (own, theirs) in own.iter().zip(completion.sampling_logprobs().unwrap()) {
             largest = largest.max((own - f64::from(*theirs)).abs());
         }
     }
@@ -113,7 +113,7 @@ fn stop_strings_end_completions() {
         let text: String = completion.action_ids().map(letter).collect();
         let is_stop = completion.finish() == Finish::Stop;
         assert_eq!(text.find('j'), is_stop.then(|| text.len() - 1), "{text}");
-        assert_eq!(completion.sampling_logprobs().len(), text.len());
+        assert_eq!(completion.sampling_logprobs().unwrap().len(), text.len());
         ended += usize::from(is_stop);
     }
     assert!(ended > 0);

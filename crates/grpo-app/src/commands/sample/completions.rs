@@ -257,6 +257,7 @@ fn write_lines(
     for (source, group) in sources.iter().zip(groups) {
         for completion in group.completions() {
             let ids: Vec<u32> = completion.action_ids().collect();
+            let logprobs = completion.sampling_logprobs().expect("it was just sampled");
             let line = Line {
                 prompt: source.prompt.as_ref(),
                 prompt_key: source.key.as_deref(),
@@ -266,8 +267,8 @@ fn write_lines(
                 completion: codec.is_text().then(|| codec.decode(&ids)),
                 prompt_ids: &group.prompt.ids,
                 completion_ids: ids,
-                logprobs: completion.sampling_logprobs(),
-                sum: completion.sampling_logprobs().iter().map(|&l| f64::from(l)).sum(),
+                logprobs,
+                sum: logprobs.iter().map(|&l| f64::from(l)).sum(),
                 finish: completion.finish(),
                 settings,
             };

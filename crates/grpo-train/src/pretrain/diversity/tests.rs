@@ -150,7 +150,7 @@ fn completion(outcome: &Outcome, [temperature, top_p]: [f32; 2], sample: u32) ->
         prefix: Default::default(),
         ids: [&PROMPT, outcome.ids.as_slice()].concat(),
         action_mask: (0..PROMPT.len() + actions).map(|place| place >= PROMPT.len()).collect(),
-        sampling_logprobs: vec![-1.0; actions],
+        sampling_logprobs: Some(vec![-1.0; actions]),
         finish: Finish::Length,
         key: SampleKey { seed: 0, step: 0, prompt: 0, sample },
         policy_version: 0,
