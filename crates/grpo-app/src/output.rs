@@ -2,6 +2,7 @@
 
 mod device;
 mod file_in_place;
+mod formats;
 mod incomplete;
 mod lost;
 mod paths;
@@ -16,19 +17,22 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Row, Table, presets};
 use grpo_data::{short_text, without_passwords};
-use grpo_run::{RunError, RunFolder};
+use grpo_run::{Existing, RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
 use unicode_width::UnicodeWidthStr;
 
 pub use self::file_in_place::FileInPlace;
+pub use self::formats::{CSV, Formats, JSON, JSON_LINES, SVG};
 pub(crate) use self::incomplete::remove_incomplete;
 pub use self::incomplete::{begin as remove_at_exit, stop_if_ending};
 pub use self::lost::note_closed;
 pub(crate) use self::lost::{check_written, note_lost};
 pub use self::paths::{check_output, is_device, is_same_place, refuse_input, refuse_same};
+use self::sentence::traceback;
 pub use self::sentence::{command_line, sentence};
 use crate::device::device;
 use crate::visible::visible;
+use crate::written_by::writer;
 use crate::wrong_folder::refuse_wrong_folder;
 
 /// Returns whether the error is a closed pipe on standard output, e.g. because of `head`. This does
@@ -75,8 +79,12 @@ pub fn say_data(line: fmt::Arguments<'_>) {
 }
 
 /// Prints an error to standard error, followed by each cause that adds information.
+/// The lines of a Python traceback follow it.
 pub(crate) fn say_error(error: &anyhow::Error) {
     write_line(&format!("error: {}", sentence(error)));
+    for line in traceback(error).into_iter().flatten() {
+        write_line(&format!("    {line}"));
+    }
 }
 
 /// Returns the last error in what another process of this program printed to standard error.
@@ -110,7 +118,7 @@ pub fn say_checked<'a>(
     force: bool,
     inputs: impl IntoIterator<Item = (&'static str, &'a PathBuf)>,
 ) -> anyhow::Result<()> {
-    let taken = match RunFolder::check_unused(run) {
+    let taken = match RunFolder::check_unused(run, Existing::Refuse) {
         Err(taken @ RunError::RunExists { .. }) => (!force).then_some(taken),
         checked => {
             checked?;
@@ -133,7 +141,9 @@ pub fn say_checked<'a>(
     ));
     for (role, path) in inputs {
         if !path.exists() {
-            say(format_args!("note         {} does not exist yet", path.display()));
+            let writer = writer(configuration, path).map(|writer| format!("; {writer}"));
+            let writer = writer.unwrap_or_default();
+            say(format_args!("note         {} does not exist yet{writer}", path.display()));
         } else if role != "data"
             && let Err(wrong) = refuse_wrong_folder(path, role)
         {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use grpo_data::Codec;
+use grpo_data::{Codec, counted};
 use grpo_model::Policy;
-use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
+use grpo_run::{DataFile, Event, EventKind, Existing, RunFolder, RunLock, VerifiedFolder};
 use grpo_runtime::Ranks;
 use grpo_train::{
     Actions, BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
@@ -91,9 +91,8 @@ impl Session {
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
-        if !force {
-            RunFolder::check_unused(&file.run)?;
-        }
+        let existing = if force { Existing::Replace } else { Existing::Refuse };
+        RunFolder::check_unused(&file.run, existing)?;
         // Performs all checks before creating the run folder.
         let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         let (grpo, codec) = (begun.training.grpo(), &begun.writer.spec.codec);
@@ -385,7 +384,8 @@ impl StartedRun {
         ranks.from_first(Some(kept.is_some()))?;
         if let Some(groups) = kept {
             say(format_args!(
-                "evaluated    {count} completions before training, kept in {}",
+                "evaluated    {} before training, kept in {}",
+                counted(count, "completion"),
                 folder.evaluation_before_path().display()
             ));
             return Ok(Some(Evaluated { groups, time: Duration::ZERO }));
@@ -394,8 +394,8 @@ impl StartedRun {
         leaves_behind(format!(
             "in the evaluation before training; start it again with `grpo {resume}`"
         ));
-        say(format_args!("evaluating   {count} completions before training"));
-        let _phase = Phase::begin(format!("sampling and scoring {count} completions"));
+        say(format_args!("evaluating   {} before training", counted(count, "completion")));
+        let _phase = Phase::begin(format!("sampling and scoring {}", counted(count, "completion")));
         let evaluated = match self.training.evaluate() {
             Err(TrainError::Interrupted) => return Err(Interrupted.into()),
             evaluated => evaluated?,

@@ -6,7 +6,7 @@ mod observer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use grpo_run::{
@@ -24,7 +24,7 @@ use crate::args::RunArguments;
 use crate::checkpoint::{self, CheckpointSection};
 use crate::config::{self, Loaded, Origin};
 use crate::evidence::violations_of_supervised;
-use crate::interrupt;
+use crate::interrupt::{self, Interrupted};
 use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
@@ -87,8 +87,9 @@ impl<F: DeserializeOwned> Request<F> {
         if let Some(folder) = &arguments.run {
             run(&mut file).clone_from(folder);
         }
-        if !force && !arguments.check {
-            RunFolder::check_unused(run(&mut file))?;
+        if !arguments.check {
+            let existing = if force { Existing::Replace } else { Existing::Refuse };
+            RunFolder::check_unused(run(&mut file), existing)?;
         }
         Ok(Self { file, origin, start: Start { command, force, interrupt, resumed: None } })
     }
@@ -246,8 +247,13 @@ impl SupervisedRun {
         let trained = trainer.run(&mut observer);
         match trained {
             Ok(ending) => {
-                interrupt::leaves_behind(rest);
                 observer.ended(&ending, trainer)?;
+                // During the last validation, after which the trainer has ended.
+                if self.interrupt.load(Ordering::Relaxed) {
+                    say(format_args!("interrupted  {rest}"));
+                    return Err(Interrupted.into());
+                }
+                interrupt::leaves_behind(rest);
                 Ok(ending)
             }
             Err(error) => Err(observer.ended_early(error.into(), trainer)),

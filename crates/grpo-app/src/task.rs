@@ -1,7 +1,7 @@
 //! Tasks extend the program with rewards, codecs, data formats, sampling and subcommands.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
@@ -161,6 +161,11 @@ pub trait TaskSampling {
     /// Returns an error if a file with prompts cannot be read.
     fn prompts(&self, _options: &ArgMatches) -> anyhow::Result<Vec<TaskPrompt>> {
         Ok(Vec::new())
+    }
+
+    /// Returns the files that the task's options name, which no output may replace.
+    fn inputs(&self, _options: &ArgMatches) -> Vec<PathBuf> {
+        Vec::new()
     }
 
     /// Rejects options that have no effect because [`Self::sampler`] is not used.

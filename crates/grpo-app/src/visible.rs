@@ -6,6 +6,8 @@ use std::io::{self, Write};
 
 use crate::output::note_closed;
 
+pub use grpo_data::number_cell;
+
 /// Escapes control characters that a terminal would interpret, e.g. as `\u001b`. All output of the
 /// program is escaped. Otherwise, untrusted text could set the terminal title or hide lines of an
 /// audit. JSON remains valid, since these are JSON escape sequences.
@@ -31,11 +33,6 @@ pub fn text_cell(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = visible(text);
     if is_formula { format!("'{text}") } else { text.into_owned() }
-}
-
-/// Returns a number as a cell of a CSV table, with six decimals.
-pub fn number_cell(value: f64) -> String {
-    format!("{value:.6}")
 }
 
 /// Returns whether a character must be escaped. This includes control characters other than line

@@ -212,7 +212,10 @@ impl<'a> Checker<'a> {
                 let detail = "a CXSMILES extension after the SMILES".to_owned();
                 return Err(InvalidSmiles::Unsupported { detail });
             }
-            [b' ' | b'\t'..=b'\r', ..] => return self.fail("whitespace and text after the SMILES"),
+            [b' ' | b'\t'..=b'\r', ..] => {
+                return self
+                    .fail("text after the SMILES; in a table, names have a column of their own");
+            }
             _ => return self.fail("not an atom"),
         };
         self.at += length;

@@ -20,6 +20,9 @@ pub struct FileOrigin {
     pub compressed: bool,
 }
 
+/// Why no command reads `-`.
+pub const STANDARD_INPUT: &str = "`-`: standard input is not read, because the ending of a file's name tells its format; write the data to a file first";
+
 impl FileOrigin {
     /// Creates the origin for a file, and also returns its lower-case extension without `.gz`.
     /// Files whose name ends in `.gz` are compressed.
@@ -42,10 +45,50 @@ impl FileOrigin {
 
     /// Returns an error for an unknown file extension. `expected` lists the supported ones.
     pub fn unknown_format(&self, expected: &str) -> DataError {
+        if *self.path == *Path::new("-") {
+            return DataError::Invalid(STANDARD_INPUT.to_owned());
+        }
+        let (_, ending) = Self::new(&self.path);
+        let path = self.path.display();
+        let is = match ending.as_str() {
+            "csv" | "tsv" => "is a table",
+            "txt" | "md" => "is plain text",
+            "smi" | "smiles" => "is a list of molecules",
+            "xls" | "xlsx" | "ods" => "is a spreadsheet",
+            "zip" | "xz" | "bz2" | "zst" | "7z" | "tar" | "tgz" => "is an archive",
+            _ => {
+                return DataError::Invalid(format!(
+                    "cannot determine the format of `{path}` from its name; expected a name ending in {expected}"
+                ));
+            }
+        };
         DataError::Invalid(format!(
-            "cannot determine the format of `{}` from its name; expected a name ending in {expected}",
-            self.path.display()
+            "`{path}` {is}, which cannot be read here; expected a name ending in {expected}{}",
+            self.conversion(&ending, expected)
         ))
+    }
+
+    /// Returns a command that converts a file to JSON lines, if they are `expected`.
+    fn conversion(&self, ending: &str, expected: &str) -> String {
+        if !expected.contains(".jsonl") {
+            let is_text = ["txt", "smiles"].contains(&ending) && expected.contains(".smi");
+            let remedy = "; if each line is a SMILES, rename it to end in `.smi`";
+            return if is_text { remedy.to_owned() } else { String::new() };
+        }
+        let reads = if self.compressed { "gzip -dc OLD | " } else { "" };
+        let old = if self.compressed { "" } else { " < OLD" };
+        match ending {
+            "csv" | "tsv" => {
+                let tabs = if ending == "tsv" { ", delimiter=\"\\t\"" } else { "" };
+                format!(
+                    "; convert it with `{reads}python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{tabs})]'{old} > NEW.jsonl`"
+                )
+            }
+            "txt" | "md" | "smi" | "smiles" => format!(
+                "; `{reads}jq -Rc '{{prompt: .}}'{old} > NEW.jsonl` makes each line a prompt, and `{{text: .}}` a text to learn or to score"
+            ),
+            _ => String::new(),
+        }
     }
 
     /// Decodes a line as UTF-8.

@@ -18,6 +18,7 @@ pub(crate) const SUITE: Suite = Suite {
     about: "recovery of blanks, calibration, entropy, judges",
     keys: &["text", "logprobs", "judge_reward", "second_judge_reward", "iterations"],
     of_columns: &["filled"],
+    of_text: None,
     of_endings: &[],
     of_model_files: &[],
     higher_is_better: &[

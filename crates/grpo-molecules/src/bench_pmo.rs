@@ -46,7 +46,7 @@ struct BenchPmoArguments {
         conflicts_with_all = ["configuration", "seeds", "budget", "set", "check"],
         help_heading = "Input"
     )]
-    smiles_column: Option<String>,
+    column: Option<String>,
     /// Oracles, separated by commas, or `all`
     #[arg(
         long,
@@ -118,7 +118,7 @@ fn oracles(names: &[String]) -> anyhow::Result<Vec<Oracle>> {
 fn run(tasks: &Tasks, arguments: &BenchPmoArguments) -> anyhow::Result<()> {
     let oracles = oracles(&arguments.tasks)?;
     if let Some(path) = &arguments.score {
-        let column = arguments.smiles_column.as_deref();
+        let column = arguments.column.as_deref();
         return score::run(path, column, &oracles, arguments.output.as_deref(), arguments.force);
     }
     let folder = arguments.output.clone().unwrap_or_else(|| "runs/pmo-benchmark".into());

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_app::output::{FileInPlace, refuse_same, say_aside};
+use grpo_app::config::nearest;
+use grpo_app::output::{CSV, FileInPlace, Formats, SVG, four_decimals, refuse_same, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::data_output;
 use grpo_chem::{Descriptor, Molecule};
+use grpo_data::counted;
 use grpo_run::{BestSample, BestTable, RunFolder};
 use rayon::prelude::*;
 
@@ -22,8 +24,15 @@ pub(crate) struct BestArguments {
     /// Run folder of `grpo train`
     run: PathBuf,
     /// Maximum number of molecules
-    #[arg(short, long, value_name = "N", default_value_t = 100, help_heading = "Selection")]
-    number: usize,
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Selection"
+    )]
+    number: u32,
     /// Omit molecules below a value; `reward`, a descriptor, or a reward component that is not called
     /// like a descriptor; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = limit, help_heading = "Selection")]
@@ -78,7 +87,6 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
             arguments.run.display()
         )
     })?;
-    let table = selected(table, arguments)?;
     let source = folder.best_path();
     let inputs: [&Path; 1] = [&source];
     refuse_same(&[
@@ -86,15 +94,23 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
         ("--sdf", arguments.sdf.as_ref()),
         ("--grid", arguments.grid.as_ref()),
     ])?;
-    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let create = |option: &str, path: &PathBuf, formats: Formats| {
+        FileInPlace::create_for(option, path, formats, &inputs, arguments.force)
+    };
+    type Draw = fn(&BestTable) -> String;
     let others = [
-        arguments.sdf.as_ref().map(|path| (path, structure_file as fn(&BestTable) -> String)),
-        arguments.grid.as_ref().map(|path| (path, grid as fn(&BestTable) -> String)),
+        arguments.sdf.as_ref().map(|path| ("--sdf", path, SDF, structure_file as Draw)),
+        arguments.grid.as_ref().map(|path| ("--grid", path, SVG, grid as Draw)),
     ];
-    let output = arguments.output.as_ref().map(create).transpose()?;
-    let others = others.into_iter().flatten().map(|(path, of)| Ok((create(path)?, of)));
+    let output = arguments.output.as_ref().map(|path| create("-o", path, CSV)).transpose()?;
+    let others = others
+        .into_iter()
+        .flatten()
+        .map(|(option, path, formats, of)| Ok((create(option, path, formats)?, of)));
+    let others = others.collect::<anyhow::Result<Vec<_>>>()?;
+    let table = selected(table, arguments)?;
     let mut files = Vec::new();
-    for (mut file, of) in others.collect::<anyhow::Result<Vec<_>>>()? {
+    for (mut file, of) in others {
         let written = file.write_all(of(&table).as_bytes());
         written.with_context(|| format!("cannot write {}", file.path().display()))?;
         files.push(file);
@@ -117,7 +133,13 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Structures with data items.
+const SDF: Formats = Formats { written: "an SDF file", endings: &["sdf"] };
+
 /// Returns the rows that meet all limits.
+///
+/// # Errors
+/// Returns an error if a property is unknown, or if no row meets the limits.
 fn selected(table: BestTable, arguments: &BestArguments) -> anyhow::Result<BestTable> {
     let limits = || {
         let min = arguments.min.iter().map(|limit| (limit, true));
@@ -125,10 +147,17 @@ fn selected(table: BestTable, arguments: &BestArguments) -> anyhow::Result<BestT
     };
     for (Limit { name, .. }, _) in limits() {
         let is_known = name == "reward" || table.parts.contains(name);
+        let near = || {
+            let descriptors = Descriptor::ALL.map(|descriptor| descriptor.name().to_owned());
+            let all = table.parts.iter().cloned().chain(descriptors).chain(["reward".to_owned()]);
+            let near = nearest(&all.collect::<Vec<_>>(), name).cloned();
+            near.map(|near| format!("did you mean `{near}`? Otherwise, ")).unwrap_or_default()
+        };
         anyhow::ensure!(
             is_known || Descriptor::parse(name).is_some(),
-            "unknown property `{}`; expected reward, a reward component ({}) or a descriptor ({})",
+            "unknown property `{}`; {}expected reward, a reward component ({}) or a descriptor ({})",
             name.escape_debug(),
+            near(),
             table.parts.join(", "),
             Descriptor::ALL.map(Descriptor::name).join(", ")
         );
@@ -142,9 +171,37 @@ fn selected(table: BestTable, arguments: &BestArguments) -> anyhow::Result<BestT
         })
     };
     let BestTable { column, parts, samples } = table;
-    let samples = samples.into_par_iter().filter(meets).collect::<Vec<BestSample>>();
-    let samples = samples.into_iter().take(arguments.number).collect();
+    let (samples, others): (Vec<BestSample>, Vec<BestSample>) =
+        samples.into_par_iter().partition(meets);
+    anyhow::ensure!(
+        !samples.is_empty() || others.is_empty(),
+        "none of the {} passes: {}; change the limits",
+        counted(others.len(), "molecule"),
+        limits()
+            .map(|(limit, is_min)| limit.missed(is_min, &others))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
+    let samples = samples.into_iter().take(arguments.number as usize).collect();
     Ok(BestTable { column, parts, samples })
+}
+
+impl Limit {
+    /// Describes how far molecules are from the limit, e.g. `the highest qed is 0.9312 (--min qed=2)`.
+    fn missed(&self, is_min: bool, samples: &[BestSample]) -> String {
+        let Self { name, value } = self;
+        let values = samples.par_iter().filter_map(|sample| value_of(sample, name));
+        let (option, which, best) = match is_min {
+            true => ("--min", "highest", values.reduce_with(f64::max)),
+            false => ("--max", "lowest", values.reduce_with(f64::min)),
+        };
+        match best {
+            Some(best) => {
+                format!("the {which} {name} is {} ({option} {name}={value})", four_decimals(best))
+            }
+            None => format!("none has a {name} ({option} {name}={value})"),
+        }
+    }
 }
 
 /// Returns the reward, a descriptor or a reward component of a molecule. A component that is called

@@ -280,8 +280,8 @@ impl<'a> Sorter<'a> {
         let written = self.ids(&record.smiles);
         let molecule = match (Molecule::parse(&record.smiles), &written) {
             (Ok(molecule), _) => molecule,
-            // The first character of a CXSMILES extension would not explain the reason.
-            (Err(_), Err(reason)) if !record.has_extension() => return Err(reason.clone()),
+            // The blank after the SMILES would not explain the reason.
+            (Err(_), Err(reason)) if !record.has_text_after() => return Err(reason.clone()),
             (Err(error), _) => return Err(DropReason::Invalid(error)),
         };
         let identity = identity(&molecule).map_err(DropReason::Invalid)?;
@@ -391,6 +391,11 @@ impl<'a> Sorter<'a> {
         let least = self.options.min_molecules.max(1);
         if train.len() < least {
             let CorpusReport { train, rows, .. } = self.report;
+            if rows == 0 {
+                return Err(DataError::Invalid(
+                    "the file has no molecules; write one SMILES per line, or a CSV table with a column `smiles`".to_owned(),
+                ));
+            }
             return Err(DataError::Invalid(format!(
                 "only {train} of {rows} rows are usable training molecules, but at least {least} are required ({}); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file",
                 self.report

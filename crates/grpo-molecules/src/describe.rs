@@ -12,13 +12,13 @@ use grpo_chem::Description;
 use grpo_data::DataError;
 use rayon::prelude::*;
 
-use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::output::{CSV, FileInPlace, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{data_output, number_cell, text_cell};
 
 const COLUMNS: [&str; 16] = [
-    "input",
+    "smiles",
     "valid",
     "canonical",
     "mw",
@@ -43,13 +43,13 @@ const BLOCK: usize = 4096;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo describe molecules.smi -o molecules.csv
-  grpo describe library.csv.gz --smiles-column Structure | head")]
+  grpo describe library.csv.gz --column Structure | head")]
 pub(crate) struct DescribeArguments {
     /// File with molecules (.smi, .smi.gz, .csv or .csv.gz)
     pub(crate) file: PathBuf,
     /// CSV column that contains the SMILES [default: smiles, canonical_smiles or molecule]
     #[arg(long, value_name = "NAME", help_heading = "Input")]
-    pub(crate) smiles_column: Option<String>,
+    pub(crate) column: Option<String>,
     /// Output file (CSV), compressed if the name ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
@@ -62,18 +62,18 @@ pub(crate) struct DescribeArguments {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Compute the properties of molecules as a CSV table",
-        "Writes one row per input line: canonical SMILES, molecular weight, logP, TPSA, counts, QED, SA and scaffold, or the reason why the SMILES is invalid. hba, hbd, rotatable, aromatic_rings and alerts are counted as in QED (RDKit's QED.properties), which differs from the RDKit descriptors with similar names.",
+        "Writes one row per input line: the SMILES as written, canonical SMILES, molecular weight, logP, TPSA, counts, QED, SA and scaffold, or the reason why the SMILES is invalid. hba, hbd, rotatable, aromatic_rings and alerts are counted as in QED (RDKit's QED.properties), which differs from the RDKit descriptors with similar names.",
     ];
     TaskCommand::new("describe", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     let create =
-        |path: &PathBuf| FileInPlace::create_beside(path, &[&arguments.file], arguments.force);
+        |path: &PathBuf| FileInPlace::create_beside(path, CSV, &[&arguments.file], arguments.force);
     let output = arguments.output.as_ref().map(create).transpose()?;
     let options = ReadOptions {
-        smiles_column: arguments.smiles_column.clone(),
-        column_setting: Some("--smiles-column"),
+        smiles_column: arguments.column.clone(),
+        column_setting: Some("--column"),
         keep_empty: true,
         ..ReadOptions::default()
     };
@@ -116,9 +116,11 @@ fn describe_all(
     let mut counts = Counts::default();
     let failed = || format!("cannot write properties to {place}");
     let mut table = csv::Writer::from_writer(output);
+    let mut blocks = blocks(reader, BLOCK);
+    // A file that cannot be read does not begin a table.
+    let mut next = blocks.next().transpose()?;
     table.write_record(COLUMNS).with_context(failed)?;
-    for block in blocks(reader, BLOCK) {
-        let block = block?;
+    while let Some(block) = next {
         counts.empty += block.iter().filter(|record| record.smiles.is_empty()).count();
         let rows: Vec<(bool, [String; 16])> = block.par_iter().map(row).collect();
         for (is_valid, row) in rows {
@@ -128,6 +130,7 @@ fn describe_all(
             }
             table.write_record(row).with_context(failed)?;
         }
+        next = blocks.next().transpose()?;
     }
     table.flush().with_context(failed)?;
     Ok(counts)

@@ -24,7 +24,8 @@ pub(crate) const SUITE: Suite = Suite {
     name: "molecules",
     about: "validity, diversity, filters, distances to a test set",
     keys: &[],
-    of_columns: &["smiles", "SMILES"],
+    of_columns: &["smiles", "canonical_smiles", "molecule"],
+    of_text: Some(|text| Molecule::parse(text).is_ok()),
     of_endings: &["smi"],
     of_model_files: &["vocabulary.json"],
     higher_is_better: &[
@@ -89,11 +90,13 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
     let is_compared = options.references.is_some() || options.training.is_some();
     let role = if is_compared { Role::Generated } else { Role::Single };
     let Sampled { canonical, records: generated } = sampled(&smiles, role, MOST_MEASURED);
+    warn_of_names(all, "");
     let set = |option: &str, path: &Path| -> anyhow::Result<Vec<Record>> {
         let mut read = Generations::read(path, &Columns::default()).context(option.to_owned())?;
         without_names(&mut read);
         let place = format!("{option} {}: ", path.display());
         let records = references(&read.texts().collect::<Vec<_>>(), &place);
+        warn_of_names(&read, &place);
         anyhow::ensure!(!records.is_empty(), "{option}: {} has no valid molecules", path.display());
         Ok(records)
     };
@@ -200,24 +203,43 @@ fn warn_of_unsupported<'a>(
     }
 }
 
+/// Says how many cells of a table have text after the SMILES. In completions of a model, that is an
+/// error like any other.
+fn warn_of_names(all: &Generations, place: &str) {
+    if !["csv", "parquet"].contains(&all.ending.as_str()) {
+        return;
+    }
+    // Extensions count as not supported.
+    let has_text = |text: &&str| {
+        text.trim().split_once(char::is_whitespace).is_some_and(|(_, rest)| !rest.contains('|'))
+    };
+    let count = all.texts().filter(has_text).count();
+    if let Some(first) = all.texts().find(has_text) {
+        say_aside(format_args!(
+            "warning: {place}{count} of {} cells have text after the SMILES and count as invalid; write names into a column of their own; the first is `{}`",
+            all.len(),
+            visible(&short_text(first).to_string())
+        ));
+    }
+}
+
 /// Returns whether RDKit might accept the string.
 fn is_unsupported(error: &InvalidSmiles) -> bool {
     matches!(error, InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. })
 }
 
-/// Removes the names from the lines of a `.smi` file and from the cells of a table, and the header from
-/// a `.smi` file, as [`MoleculeReader`](crate::MoleculeReader) does.
+/// Removes the names and the header from the lines of a `.smi` file, as
+/// [`MoleculeReader`](crate::MoleculeReader) does.
 fn without_names(all: &mut Generations) {
-    if !["smi", "csv"].contains(&all.ending.as_str()) {
+    if all.ending != "smi" {
         return;
     }
-    let has_header = all.ending == "smi";
     for prompt in &mut all.prompts {
         for generation in &mut prompt.generations {
             generation.text = smiles_and_name(&generation.text).0.to_owned();
         }
         let first = prompt.generations.first();
-        if has_header && first.is_some_and(|first| is_header(&first.text)) {
+        if first.is_some_and(|first| is_header(&first.text)) {
             prompt.generations.remove(0);
         }
     }

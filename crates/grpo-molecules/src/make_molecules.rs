@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::output::{CSV, FileInPlace, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::number_cell;
 use grpo_data::EpochOrder;
@@ -111,7 +111,7 @@ pub(crate) fn command() -> TaskCommand {
 }
 
 fn run(arguments: &MakeArguments) -> anyhow::Result<()> {
-    let mut file = FileInPlace::create_beside(&arguments.output, &[], arguments.force)?;
+    let mut file = FileInPlace::create_beside(&arguments.output, CSV, &[], arguments.force)?;
     let rows = rows(arguments.number as usize, arguments.seed, arguments.column)?;
     let failed = || format!("cannot write {}", arguments.output.display());
     let mut table = csv::Writer::from_writer(&mut file);

@@ -32,8 +32,9 @@ pub enum MoleculeFormat {
 /// - In `.smi` files, the SMILES ends at the first space or tab, or after the CXSMILES extension that
 ///   follows it. If the first line starts with `smiles`, it is treated as a header and stored in
 ///   [`Self::header`].
-/// - In `.csv` files, column names are case-insensitive and cells are trimmed. If the header
-///   contains no comma, cells are separated by semicolons or tabs.
+/// - In `.csv` files, column names are case-insensitive and cells are trimmed. The whole cell is the
+///   SMILES, because names have a column of their own. If the header contains no comma, cells are
+///   separated by semicolons or tabs.
 ///
 /// Both formats can be compressed (`.gz`). Byte order marks and all types of line endings are
 /// accepted. Lines without a SMILES are skipped and counted in [`Self::empty_lines`], unless

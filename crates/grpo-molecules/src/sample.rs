@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_chem::Molecule;
-use grpo_data::Codec;
+use grpo_data::{Codec, FileOrigin};
 use grpo_rewards::Outcome;
 use grpo_train::unconditional_prompts;
 use rayon::prelude::*;
@@ -20,7 +20,7 @@ use crate::identity::identity;
 use crate::{KnownMolecules, MoleculeSummary, Vocabulary};
 
 use grpo_app::generate::{Generation, generate, texts};
-use grpo_app::output::{FileInPlace, four_decimals, say_aside};
+use grpo_app::output::{FileInPlace, Formats, four_decimals, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{Sampler, Sampling, TaskSampling};
 use grpo_app::visible::{data_output, visible};
@@ -103,22 +103,14 @@ impl MoleculeOptions {
     }
 }
 
-/// Refuses endings of other formats, whose contents would not fit.
-fn check_ending(path: &Path, has_conditions: bool) -> anyhow::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let is_other = [".json", ".jsonl", ".parquet"].iter().any(|ending| name.ends_with(ending));
-    anyhow::ensure!(
-        !is_other && (has_conditions || !is_csv(path)),
-        "-o {}: molecules are written one per line; use a name that ends in .smi{}",
-        path.display(),
-        if has_conditions { " or .csv" } else { "" }
-    );
-    Ok(())
-}
+const LINES: Formats = Formats { written: "one molecule per line", endings: &["smi", "txt"] };
+
+/// With conditions.
+const LINES_OR_TABLE: Formats =
+    Formats { written: "one molecule per line, or a table", endings: &["smi", "csv", "txt"] };
 
 fn is_csv(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    name.trim_end_matches(".gz").ends_with(".csv")
+    FileOrigin::new(path).1 == "csv"
 }
 
 /// Sampling support for molecules.
@@ -127,6 +119,11 @@ pub(crate) struct MoleculeSampling;
 impl TaskSampling for MoleculeSampling {
     fn options(&self, command: clap::Command) -> clap::Command {
         MoleculeOptions::augment_args(command)
+    }
+
+    fn inputs(&self, options: &ArgMatches) -> Vec<PathBuf> {
+        let MoleculeOptions { not_in, conditions, .. } = MoleculeOptions::of(options);
+        not_in.into_iter().chain(conditions).collect()
     }
 
     fn check_unused(&self, options: &ArgMatches) -> anyhow::Result<()> {
@@ -160,12 +157,10 @@ impl MoleculeSampling {
         let (conditions, asked) = options.asked(loaded.spec.config.json())?;
         let MoleculeOptions { distinct, not_in, .. } = options;
         let codec = &loaded.spec.codec;
-        if let Some(path) = arguments.output.as_deref() {
-            check_ending(path, conditions.is_some())?;
-        }
+        let formats = if conditions.is_some() { LINES_OR_TABLE } else { LINES };
         // Check the output file before anything is computed.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
-        let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
+        let create = |path| FileInPlace::create_beside(path, formats, &inputs, arguments.force);
         let output = arguments.output.as_deref().map(create).transpose()?;
         let known = not_in.as_deref().map(excluded_molecules).transpose()?;
         if let Some(conditions) = conditions {

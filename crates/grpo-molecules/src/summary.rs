@@ -110,7 +110,7 @@ pub struct KnownMolecules {
     pub left_out: usize,
     /// The first of them, with the reason.
     pub first_left_out: Option<(MoleculeRecord, InvalidSmiles)>,
-    /// The first row with a CXSMILES extension.
+    /// The first row with text after the SMILES, such as a CXSMILES extension.
     pub first_extended: Option<MoleculeRecord>,
 }
 
@@ -133,7 +133,7 @@ impl KnownMolecules {
                     Ok(identity) => drop(known.identities.insert(identity)),
                     Err(reason) => {
                         known.left_out += 1;
-                        if record.has_extension() {
+                        if record.has_text_after() {
                             known.first_extended.get_or_insert_with(|| record.clone());
                         }
                         known.first_left_out.get_or_insert((record, reason));

@@ -2,7 +2,7 @@
 
 use crate::smiles_tokens::unknown_token;
 use crate::{UnknownToken, smiles_tokens};
-use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, parse_json, read_text};
+use grpo_data::{CodecKind, DataError, Shortened, SpecialIds, TextCodec, parse_json, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -271,7 +271,16 @@ impl TextCodec for Vocabulary {
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
         match self.atom_at_start() {
             Some(start) if text.is_empty() => Ok(vec![start]),
-            _ => Ok([vec![self.start], self.encode_completion(text)?].concat()),
+            _ => {
+                let of_prompt = |UnknownToken { token, position, smiles }| {
+                    DataError::Invalid(format!(
+                        "`{token}` (character {position} of `{}`) is not in the vocabulary of this model of molecules; use a SMILES or its beginning, such as `c1ccccc1`, or no prompt",
+                        Shortened(&smiles)
+                    ))
+                };
+                self.encode(text).map_err(of_prompt)?;
+                Ok([vec![self.start], self.encode_completion(text)?].concat())
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use grpo_data::regular_file;
+use grpo_data::{number_cell, regular_file};
 use serde::{Deserialize, Serialize};
 
 use crate::{RunError, RunFolder};
@@ -61,8 +61,13 @@ impl RunFolder {
 }
 
 impl BestTable {
-    /// Encodes the table as CSV. Missing components are empty cells.
+    /// Encodes the table as CSV, with six decimals. Missing components are empty cells.
     pub fn to_csv(&self) -> Vec<u8> {
+        self.encoded(number_cell)
+    }
+
+    /// Encodes the table as CSV with these numbers.
+    fn encoded(&self, cell: fn(f64) -> String) -> Vec<u8> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let own = self.own_columns();
         let parts = self.parts.iter().map(|part| column_of_part(part, &own));
@@ -72,8 +77,9 @@ impl BestTable {
         };
         write(header);
         for BestSample { text, step, reward, parts } in &self.samples {
-            let first = [text.clone(), reward.to_string(), step.to_string()].into_iter();
-            let value = |name: &String| parts.get(name).map_or_else(String::new, f64::to_string);
+            let first = [text.clone(), cell(*reward), step.to_string()].into_iter();
+            let value =
+                |name: &String| parts.get(name).map_or_else(String::new, |value| cell(*value));
             write(first.chain(self.parts.iter().map(value)).collect());
         }
         writer.into_inner().expect("writing to a vector cannot fail")
@@ -126,14 +132,18 @@ impl BestTable {
         };
         let samples = rows.enumerate().map(sample).collect::<Result<_, RunError>>()?;
         let table = Self { column: column.clone(), parts, samples };
-        let written = table.to_csv();
-        let same = bytes.split(|byte| *byte == b'\n').zip(written.split(|byte| *byte == b'\n'));
-        match (bytes == written, same.take_while(|(one, other)| one == other).count()) {
-            (true, _) => Ok(table),
-            (false, same) => {
-                Err(damaged(same + 1, "it is not in the form that this program writes"))
-            }
+        // Earlier versions wrote all digits.
+        let forms = [table.to_csv(), table.encoded(|value| value.to_string())];
+        if forms.iter().any(|form| form == bytes) {
+            return Ok(table);
         }
+        let same = |form: &Vec<u8>| {
+            let lines = bytes.split(|byte| *byte == b'\n');
+            let lines = lines.zip(form.split(|byte| *byte == b'\n'));
+            lines.take_while(|(one, other)| one == other).count()
+        };
+        let same = forms.iter().map(same).max().unwrap_or(0);
+        Err(damaged(same + 1, "it is not in the form that this program writes"))
     }
 }
 
@@ -162,7 +172,7 @@ mod tests {
             column: "smiles".to_owned(),
             parts: vec!["valid".to_owned(), "qed".to_owned()],
             samples: vec![
-                sample("CC,\"O", 0.1 + 0.2, &[("valid", 1.0), ("qed", 1e-300)]),
+                sample("CC,\"O", 0.300004, &[("valid", 1.0), ("qed", 1e6)]),
                 sample("C", -0.5, &[("valid", 1.0)]),
             ],
         }
@@ -174,7 +184,12 @@ mod tests {
         assert_eq!(read, table());
         let text = String::from_utf8(table().to_csv()).unwrap();
         assert!(text.starts_with("smiles,reward,step,valid,qed\n"), "{text}");
-        assert!(text.ends_with("C,-0.5,7,1,\n"), "{text}");
+        assert!(text.ends_with("C,-0.500000,7,1.000000,\n"), "{text}");
+        // As earlier versions wrote it.
+        let earlier = b"smiles,reward,step,qed\nC,0.30000000000000004,7,1\n";
+        let read = BestTable::from_csv(earlier, Path::new("best.csv")).unwrap();
+        assert_eq!(read.samples[0].reward, 0.1 + 0.2);
+        assert!(read.to_csv().ends_with(b"C,0.300000,7,1.000000\n"));
     }
 
     #[test]

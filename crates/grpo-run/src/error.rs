@@ -17,6 +17,12 @@ pub enum RunError {
         /// Path of the folder.
         path: PathBuf,
     },
+    /// The path of a new run is a file, or a folder with other files.
+    #[error("`{path}` exists, but is not a run; use another folder with `--run FOLDER`")]
+    Occupied {
+        /// The path.
+        path: PathBuf,
+    },
     /// Another process is writing to the run folder.
     #[error("another process is using run folder `{path}`; wait for it to finish, or stop it")]
     RunLocked {
@@ -94,10 +100,7 @@ pub enum RunError {
         link: String,
     },
     /// A file or folder could not be written, synced or renamed.
-    #[error(
-        "cannot write `{path}`: {}",
-        with_remedy(source, "free some space or choose a writable folder")
-    )]
+    #[error("cannot write `{path}`: {}", fault_of_writing(source))]
     Write {
         /// Path of the file or folder.
         path: PathBuf,
@@ -161,6 +164,17 @@ pub enum RunError {
         /// Description of the problem and how to fix it.
         fault: String,
     },
+}
+
+/// Describes why nothing can be written. Folders such as `/proc` answer as if they did not exist.
+fn fault_of_writing(source: &io::Error) -> String {
+    let remedy = match source.kind() {
+        io::ErrorKind::NotFound => {
+            "its folder does not exist or accepts no new files, so choose another one"
+        }
+        _ => "free some space or choose a writable folder",
+    };
+    with_remedy(source, remedy)
 }
 
 impl RunError {

@@ -11,14 +11,19 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 impl RunFolder {
-    /// Checks that a new run can use this path: that it does not exist or is an empty folder.
+    /// Checks that a new run can use this path: that it does not exist, is an empty folder, or is a run
+    /// that may be replaced.
     ///
     /// # Errors
     /// Returns an error if the path is in use or cannot be read.
-    pub fn check_unused(path: &Path) -> Result<(), RunError> {
-        match is_taken(path)? {
-            true => Err(RunError::RunExists { path: path.to_owned() }),
-            false => Ok(()),
+    pub fn check_unused(path: &Path, existing: Existing) -> Result<(), RunError> {
+        match (is_taken(path)?, existing) {
+            (false, _) => Ok(()),
+            (true, _) if Self::open(path).is_err() => {
+                Err(RunError::Occupied { path: path.to_owned() })
+            }
+            (true, Existing::Refuse) => Err(RunError::RunExists { path: path.to_owned() }),
+            (true, Existing::Replace) => Ok(()),
         }
     }
 
@@ -39,7 +44,7 @@ impl RunFolder {
     ) -> Result<(Self, Option<PathBuf>), RunError> {
         let taken = match existing {
             Existing::Refuse => {
-                Self::check_unused(path)?;
+                Self::check_unused(path, Existing::Refuse)?;
                 false
             }
             Existing::Replace => is_taken(path)?,
@@ -113,8 +118,11 @@ fn is_taken(path: &Path) -> Result<bool, RunError> {
     }
 }
 
-/// Renames a run folder by appending the first unused number.
-fn move_aside(path: &Path) -> Result<PathBuf, RunError> {
+/// Renames a file or folder by appending `.old-1` or the next unused number, and returns its new path.
+///
+/// # Errors
+/// Returns an error if the path has no name or cannot be renamed.
+pub fn move_aside(path: &Path) -> Result<PathBuf, RunError> {
     if path.file_name().is_none() {
         return Err(RunError::NoName { path: path.to_owned() });
     }

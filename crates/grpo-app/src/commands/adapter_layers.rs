@@ -10,7 +10,7 @@ use grpo_model::LoraMatrices;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::output::{FileInPlace, say, table};
+use crate::output::{FileInPlace, JSON, say, table};
 
 /// Singular values that are reported.
 const TOP: usize = 5;
@@ -83,7 +83,7 @@ struct Report {
 
 pub(crate) fn run(arguments: &AdapterLayersArguments) -> anyhow::Result<()> {
     let inputs: Vec<&Path> = arguments.adapters.iter().map(PathBuf::as_path).collect();
-    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, JSON, &inputs, arguments.force);
     let output = arguments.output.as_ref().map(create).transpose()?;
     let adapters = arguments.adapters.iter().map(|folder| Analysis::of(folder));
     let adapters = adapters.collect::<anyhow::Result<Vec<_>>>()?;

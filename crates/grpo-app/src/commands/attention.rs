@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::device;
 use crate::models::{Trained, read, warn_about};
-use crate::output::{FileInPlace, say_aside};
+use crate::output::{FileInPlace, Formats, say_aside};
 use crate::task::Tasks;
 
 /// Longest sequence. The maps grow with the square of the length.
@@ -46,17 +46,19 @@ pub(crate) struct AttentionArguments {
     force: bool,
 }
 
+const FORMATS: Formats = Formats { written: "a picture or JSON", endings: &["svg", "json"] };
+
 pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let path = &arguments.output;
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     anyhow::ensure!(
-        ["svg", "json"].contains(&ending),
+        FORMATS.endings.contains(&ending),
         "-o {}: unknown format; use a name that ends in .svg or .json",
         path.display()
     );
     let inputs: Vec<&Path> =
         std::iter::once(&arguments.model).chain(&arguments.adapter).map(PathBuf::as_path).collect();
-    let file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
+    let file = FileInPlace::create_beside(path, FORMATS, &inputs, arguments.force)?;
     let trained = Trained::argument(arguments.adapter.as_deref());
     let precision = WeightPrecision::F32;
     let loaded = read(&arguments.model, &tasks.codecs(), trained, precision, &device::device()?)?;

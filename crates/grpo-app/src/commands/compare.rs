@@ -8,7 +8,7 @@ use grpo_report::{comparison_charts, render_comparison};
 
 use crate::commands::eval::{ColumnArguments, suite};
 use crate::eval::{Compared, Generations, Method, SuiteOptions};
-use crate::output::{FileInPlace, command_line, refuse_same, say, table};
+use crate::output::{FileInPlace, Formats, SVG, command_line, refuse_same, say, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 
@@ -43,6 +43,9 @@ pub(crate) struct CompareArguments {
     #[arg(long, help_heading = "Output")]
     force: bool,
 }
+
+const FORMATS: Formats =
+    Formats { written: "a table, JSON or a page", endings: &["md", "tex", "json", "html"] };
 
 /// Format of an output file.
 #[derive(Clone, Copy)]
@@ -123,7 +126,7 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     let inputs = methods.iter().flat_map(|of| &of.files).chain(arguments.options.files());
     let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
     let create = |(path, format): (&PathBuf, Format)| {
-        Ok((FileInPlace::create_beside(path, &inputs, arguments.force)?, format))
+        Ok((FileInPlace::create_beside(path, FORMATS, &inputs, arguments.force)?, format))
     };
     let outputs = formats.into_iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
     arguments.check_svg()?;
@@ -156,7 +159,7 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
             .with_context(|| format!("cannot create {}", folder.display()))?;
         for chart in comparison_charts(page)? {
             let path = folder.join(chart.file_name);
-            let file = FileInPlace::create_for("--svg", &path, &inputs, arguments.force)?;
+            let file = FileInPlace::create_for("--svg", &path, SVG, &inputs, arguments.force)?;
             files.push(file.with_text(&chart.svg)?);
         }
     }

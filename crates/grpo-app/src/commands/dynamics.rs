@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::commands::eval::suite;
 use crate::eval::{Dynamics, Generations};
-use crate::output::{FileInPlace, command_line, refuse_same, say, table};
+use crate::output::{FileInPlace, Formats, command_line, refuse_same, say, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 
@@ -43,18 +43,21 @@ pub(crate) struct DynamicsArguments {
     force: bool,
 }
 
+const FORMATS: Formats = Formats { written: "JSON or a page", endings: &["json", "html"] };
+
 pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Result<()> {
     for path in &arguments.output {
-        let ending = path.extension().and_then(|ending| ending.to_str());
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         anyhow::ensure!(
-            matches!(ending, Some("json" | "html")),
+            FORMATS.endings.contains(&ending),
             "-o {}: unknown format; use a name that ends in .json or .html",
             path.display()
         );
     }
     refuse_same(&arguments.output.iter().map(|path| ("-o", Some(path))).collect::<Vec<_>>())?;
     let inputs: Vec<&Path> = arguments.runs.iter().map(PathBuf::as_path).collect();
-    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let create =
+        |path: &PathBuf| FileInPlace::create_beside(path, FORMATS, &inputs, arguments.force);
     let outputs = arguments.output.iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
     let last = arguments.runs.last().context("clap requires a run")?;
     let generations = Generations::of_model_in(last);

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::nearest;
 use crate::eval::{Columns, DEFAULT_PASS, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
-use crate::output::{FileInPlace, say, say_aside, table};
+use crate::output::{FileInPlace, JSON, say, say_aside, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::train_file::LoadedReward;
@@ -35,8 +35,8 @@ pub(crate) struct EvalArguments {
     /// Files of generated text: JSON lines, Parquet, CSV, or one text per line (.smi, .txt)
     #[arg(required = true, value_name = "FILE", help_heading = "Input")]
     files: Vec<PathBuf>,
-    /// Metrics to compute [default: what fits the file: `molecules` for .smi files and
-    /// tables of SMILES, `infill` for the output of `grpo fill`, otherwise `text`]
+    /// Metrics to compute [default: what fits the file: `molecules` for .smi files,
+    /// columns named smiles, and texts that are SMILES, `infill` for the output of `grpo fill`, otherwise `text`]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ impl EvalArguments {
     fn create_output(&self) -> anyhow::Result<Option<FileInPlace>> {
         let inputs = self.files.iter().chain(&self.reward).chain(self.options.files());
         let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
-        let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, self.force);
+        let create = |path: &PathBuf| FileInPlace::create_beside(path, JSON, &inputs, self.force);
         self.output.as_ref().map(create).transpose()
     }
 
@@ -184,10 +184,23 @@ pub(crate) fn suite(
                 .of_model_files
                 .iter()
                 .any(|name| generations.model_files.iter().any(|f| f == name))
-            || column.is_some_and(|column| suite.of_columns.contains(&column))
+            || column.is_some_and(|column| {
+                suite.of_columns.iter().any(|of| of.eq_ignore_ascii_case(column))
+            })
     };
-    let default = suites.iter().find(is_default).map_or(TEXT_SUITE.name, |suite| suite.name);
-    let name = name.unwrap_or(default);
+    let by_contents = || {
+        let suite = suites.iter().find(|suite| generations.is_of(suite))?;
+        say_aside(format_args!(
+            "suite        {}, which fits the contents; choose another with --suite",
+            suite.name
+        ));
+        Some(suite)
+    };
+    let default = || {
+        let suite = suites.iter().find(is_default).or_else(by_contents);
+        suite.map_or(TEXT_SUITE.name, |suite| suite.name)
+    };
+    let name = name.unwrap_or_else(default);
     suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
         let known = suites.iter().map(|suite| format!("{} ({})", suite.name, suite.about));
         format!(

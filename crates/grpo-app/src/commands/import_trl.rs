@@ -1,19 +1,25 @@
 //! `grpo import-trl`: converts a TRL configuration.
 
+use std::path::Path;
+
 use crate::args::ImportTrlArguments;
 use crate::import_trl::{Setting, import};
-use crate::output::{FileInPlace, say, say_data};
+use crate::output::{FileInPlace, Formats, say, say_data};
 use crate::task::Tasks;
+
+const CONFIGURATION: Formats = Formats { written: "a configuration in TOML", endings: &["toml"] };
+const TEMPLATE: Formats = Formats { written: "a chat template", endings: &["jinja"] };
 
 pub(crate) fn run(arguments: &ImportTrlArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let ImportTrlArguments { config, output, .. } = arguments;
     let output = output.clone().unwrap_or_else(|| config.with_extension("toml"));
     let setting = Setting { processes: arguments.processes, prompts: arguments.prompts };
-    let file = FileInPlace::create_beside(&output, &[config], arguments.force)?;
+    let file = FileInPlace::create_beside(&output, CONFIGURATION, &[config], arguments.force)?;
     let imported = import(config, &output, &setting, tasks)?;
     // Both files are checked before one is written.
     let template = imported.template.as_ref().map(|(path, text)| {
-        FileInPlace::create_beside(path, &[config, &output], arguments.force)?.with_text(text)
+        let inputs: [&Path; 2] = [config, &output];
+        FileInPlace::create_beside(path, TEMPLATE, &inputs, arguments.force)?.with_text(text)
     });
     let files = [template.transpose()?, Some(file.with_text(&imported.toml)?)];
     FileInPlace::finish_all(files.into_iter().flatten())?;

@@ -25,7 +25,9 @@ use self::shown::{
 };
 use crate::commands::eval::ColumnArguments;
 use crate::eval::Generations;
-use crate::output::{FileInPlace, Progress, refuse_input, refuse_same, say, say_aside, sentence};
+use crate::output::{
+    FileInPlace, JSON, Progress, refuse_input, refuse_same, say, say_aside, sentence,
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -102,7 +104,7 @@ pub(crate) fn run(arguments: &JudgeArguments) -> anyhow::Result<()> {
     check(arguments)?;
     // Before the first request, whose costs would be lost.
     let inputs = input_files(arguments);
-    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, JSON, &inputs, arguments.force);
     let output = arguments.output.as_ref().map(create).transpose()?;
     let criteria = inputs::criteria(arguments.criteria.as_deref())?;
     let bootstrap = Bootstrap { seed: arguments.seed, ..Bootstrap::default() };

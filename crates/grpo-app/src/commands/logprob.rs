@@ -4,7 +4,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::{ChatOptions, Codec, CompletionSource, PromptReader, PromptRecord};
+use grpo_data::{
+    ChatOptions, Codec, CompletionSource, DataError, PromptReader, PromptRecord, PromptSource,
+    counted,
+};
 use grpo_model::{CompletionScores, Frozen, Policy, all_logprobs, score_completions};
 use grpo_run::{CompletionLogprobs, LogprobTable};
 use serde::Serialize;
@@ -13,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::args::LogprobArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::{FileInPlace, refuse_same};
+use crate::output::{FileInPlace, Formats, JSON_LINES, refuse_same, say_aside};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
@@ -79,7 +82,8 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 is out of range; expected 1 or more");
     let mut full = arguments.full.as_deref().map(|path| full_file(path, arguments)).transpose()?;
     let inputs: [&Path; 1] = [&arguments.input];
-    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let create =
+        |path: &PathBuf| FileInPlace::create_beside(path, JSON_LINES, &inputs, arguments.force);
     let output = arguments.output.as_ref().map(create).transpose()?;
     let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded =
@@ -90,31 +94,37 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     let scored = Scored { codec: &loaded.spec.codec, options: &options, model: &model, arguments };
     let table = full.as_mut().map(LogprobTable::new).transpose();
     let mut table = table.context("cannot write --full")?;
-    let output = match output {
+    let (output, count) = match output {
         Some(mut file) => {
-            score_all(reader, &scored, &mut table, &mut file)?;
-            Some(file)
+            let count = score_all(reader, &scored, &mut table, &mut file)?;
+            (Some(file), count)
         }
-        None => {
-            score_all(reader, &scored, &mut table, &mut data_output())?;
-            None
-        }
+        None => (None, score_all(reader, &scored, &mut table, &mut data_output())?),
     };
     table.map(LogprobTable::finish).transpose().context("cannot write --full")?;
-    FileInPlace::finish_all([output, full].into_iter().flatten())
+    FileInPlace::finish_all([output, full].into_iter().flatten())?;
+    for path in arguments.output.iter().chain(&arguments.full) {
+        let scored = counted(count, "completion");
+        say_aside(format_args!("written      {} ({scored})", path.display()));
+    }
+    Ok(())
 }
+
+/// The format of `--full`.
+const PARQUET: Formats = Formats { written: "a Parquet file", endings: &["parquet"] };
 
 /// Creates the file for `--full`.
 fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileInPlace> {
     let is_parquet = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
     anyhow::ensure!(
         is_parquet,
-        "--full {}: the output is a Parquet file; use a name that ends in .parquet",
-        path.display()
+        "--full {}: the output is {}; use a name that ends in .parquet",
+        path.display(),
+        PARQUET.written
     );
     let full = path.to_owned();
     refuse_same(&[("--output", arguments.output.as_ref()), ("--full", Some(&full))])?;
-    FileInPlace::create_for("--full", path, &[&arguments.input], arguments.force)
+    FileInPlace::create_for("--full", path, PARQUET, &[&arguments.input], arguments.force)
 }
 
 /// The scoring model and its settings.
@@ -130,7 +140,7 @@ fn score_all(
     scored: &Scored<'_>,
     full: &mut Option<LogprobTable<&mut FileInPlace>>,
     output: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<usize> {
     let &Scored { codec, options, model, arguments } = scored;
     let mut rows = reader.map(|record| {
         let record = record?;
@@ -138,14 +148,14 @@ fn score_all(
         row(record, codec, options, model)
             .with_context(|| format!("{}:{line}", arguments.input.display()))
     });
-    let mut is_empty = true;
+    let mut count = 0;
     loop {
         let batch: Vec<Row> =
             rows.by_ref().take(arguments.batch_size).collect::<anyhow::Result<_>>()?;
         if batch.is_empty() {
             break;
         }
-        is_empty = false;
+        count += batch.len();
         let pairs: Vec<(&[u32], &[u32])> =
             batch.iter().map(|row| (row.prompt.as_slice(), row.completion.as_slice())).collect();
         let scores = score_completions(model, &pairs, arguments.temperature);
@@ -170,8 +180,9 @@ fn score_all(
                 .context("cannot write the scores")?;
         }
     }
-    anyhow::ensure!(!is_empty, "{} contains nothing to score", arguments.input.display());
-    output.flush().context("cannot write the scores")
+    anyhow::ensure!(count > 0, "{} contains nothing to score", arguments.input.display());
+    output.flush().context("cannot write the scores")?;
+    Ok(count)
 }
 
 fn row(
@@ -180,12 +191,24 @@ fn row(
     options: &ChatOptions,
     model: &Frozen<Policy>,
 ) -> anyhow::Result<Row> {
-    let prompt = codec.prompt(&record.prompt, options)?;
+    let prompt = match codec.prompt(&record.prompt, options) {
+        Err(DataError::EmptyPrompt) if is_whole_text(&record) => Vec::new(),
+        prompt => prompt?,
+    };
     let source = record.completion.as_ref().context(
         "nothing to score: a line requires `completion` or `completion_ids` in addition to its prompt",
     )?;
     let completion = codec.completion(source)?;
     anyhow::ensure!(!completion.is_empty(), "nothing to score: the completion has no tokens");
+    // As in supervised training, nothing predicts the first token of a text.
+    let (prompt, completion) = match prompt.is_empty() {
+        true => (completion[..1].to_vec(), completion[1..].to_vec()),
+        false => (prompt, completion),
+    };
+    anyhow::ensure!(
+        !completion.is_empty(),
+        "nothing to score: the text is a single token, and the model has no beginning-of-text token before it"
+    );
     // The last token is scored but not fed to the model.
     let tokens = prompt.len() + completion.len() - 1;
     let context = model.context_length();
@@ -195,6 +218,12 @@ fn row(
         tokens + 1
     );
     Ok(Row { record, prompt, completion })
+}
+
+/// Returns whether a record is a text without a prompt.
+fn is_whole_text(record: &PromptRecord) -> bool {
+    let is_empty = matches!(&record.prompt, PromptSource::Text(text) if text.is_empty());
+    is_empty && record.completion.is_some()
 }
 
 fn line(row: Row, scores: CompletionScores) -> Line {

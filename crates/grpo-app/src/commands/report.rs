@@ -9,11 +9,13 @@ use grpo_run::RunFolder;
 
 use crate::args::ReportArguments;
 use crate::evidence::{violations_of_files, violations_of_supervised};
-use crate::output::{FileInPlace, check_output, say};
+use crate::output::{FileInPlace, Formats, check_output, say};
 use crate::phase::Phase;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
+
+const PAGE: Formats = Formats { written: "a page", endings: &["html"] };
 
 pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let output = match (&arguments.output, arguments.runs.as_slice()) {
@@ -29,13 +31,13 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     };
     // Prevents a typo from overwriting run files such as `metrics.jsonl`.
     anyhow::ensure!(
-        output.extension().is_some_and(|ending| ending == "html"),
+        output.extension().is_some_and(|ending| PAGE.endings.iter().any(|own| ending == *own)),
         "`{}` is not a report file; use a name that ends in .html for -o",
         output.display()
     );
     if let Some(output) = &arguments.output {
         let inputs: Vec<&Path> = arguments.runs.iter().map(PathBuf::as_path).collect();
-        check_output("-o", output, &inputs, arguments.force)?;
+        check_output("-o", output, PAGE, &inputs, arguments.force)?;
     }
     let phase = Phase::begin("reading and auditing the files");
     let mut runs = RunData::read_all(&arguments.runs)?;

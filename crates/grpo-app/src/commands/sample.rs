@@ -10,12 +10,18 @@ use grpo_data::ChatOptions;
 use crate::args::SampleArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::check_output;
+use crate::output::{Formats, check_output};
 use crate::phase::Phase;
 use crate::task::{Sampling, TaskPrompt, Tasks};
 
 /// Maximum number of samples, which are all kept in memory.
 const MOST: u32 = 10_000_000;
+
+/// What the models of all tasks write. Each model writes some of it.
+const SAMPLES: Formats = Formats {
+    written: "JSON lines, or a list or table of molecules",
+    endings: &["jsonl", "json", "smi", "csv", "txt"],
+};
 
 pub(crate) fn run(
     arguments: &SampleArguments,
@@ -32,8 +38,11 @@ pub(crate) fn run(
     );
     // Before the model is loaded. The file is created once it is known what is sampled.
     if let Some(path) = &arguments.output {
-        let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
-        check_output("-o", path, &inputs, arguments.force)?;
+        let of_tasks: Vec<PathBuf> =
+            tasks.sampling().flat_map(|task| task.inputs(options)).collect();
+        let inputs = arguments.prompts.iter().chain(&of_tasks);
+        let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+        check_output("-o", path, SAMPLES, &inputs, arguments.force)?;
     }
     let trained = Trained::argument(arguments.adapter.as_deref());
     let phase = Phase::begin(format!("loading {}", arguments.model.display()));

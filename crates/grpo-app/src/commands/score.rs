@@ -15,7 +15,9 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::commands::report::transform_curves;
 use crate::eval::{CompletionRow, RowFormat};
-use crate::output::{FileInPlace, four_decimals, refuse_same, say, say_aside, shortened, table};
+use crate::output::{
+    CSV, FileInPlace, SVG, four_decimals, refuse_same, say, say_aside, shortened, table,
+};
 use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::train_file::LoadedReward;
@@ -75,6 +77,7 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
         arguments.file.is_some() || !arguments.completion.is_empty(),
         "missing completions; add a FILE (JSON lines, Parquet, CSV, .smi, .txt or a run folder), or --completion TEXT"
     );
+    refuse_exchanged(arguments)?;
     let fields = fields(arguments)?;
     let loaded = LoadedReward::read(&arguments.config, &arguments.set, tasks)?;
     let (format, reward) = loaded.for_completions(arguments.file.as_deref(), tasks);
@@ -100,7 +103,7 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
         Some(mut file) => {
             let place = file.path().display().to_string();
             let scored = score_all(&scoring, rows, &mut file, &place)?;
-            if scored.rows > 0 {
+            if scored.is_useful() {
                 FileInPlace::finish_all([Some(file), plot].into_iter().flatten())?;
             }
             scored
@@ -115,6 +118,22 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
     scored.summarize(format.holds)
 }
 
+/// Refuses a configuration and a file that were exchanged.
+fn refuse_exchanged(arguments: &ScoreArguments) -> anyhow::Result<()> {
+    let ending = |path: &Path| FileOrigin::new(path).1;
+    let config = &arguments.config;
+    let named = arguments.file.as_deref().filter(|file| ending(file) == "toml");
+    let holds_completions = config.is_dir() && named.is_some()
+        || ["smi", "csv", "jsonl", "json", "parquet", "txt"].contains(&ending(config).as_str());
+    anyhow::ensure!(
+        !holds_completions,
+        "{0} is not a configuration, which comes first; write `grpo score {1} {0}`",
+        config.display(),
+        named.unwrap_or(Path::new("CONFIG.toml")).display()
+    );
+    Ok(())
+}
+
 /// Creates the output files. That of `--plot` is already written, but gets its name after the scores.
 fn outputs(
     arguments: &ScoreArguments,
@@ -124,7 +143,7 @@ fn outputs(
     refuse_same(&[("--output", output.as_ref()), ("--plot", plot.as_ref())])?;
     let inputs = std::iter::once(&arguments.config).chain(&arguments.file);
     let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
-    let output = output.as_ref().map(|path| FileInPlace::create_beside(path, &inputs, *force));
+    let output = output.as_ref().map(|path| FileInPlace::create_beside(path, CSV, &inputs, *force));
     let output = output.transpose()?;
     let Some(path) = plot else { return Ok([output, None]) };
     let curves = transform_curves(config);
@@ -133,7 +152,7 @@ fn outputs(
         "reward type `{}` has no transforms to plot; remove --plot",
         config.type_name()
     );
-    let plot = FileInPlace::create_for("--plot", path, &inputs, *force)?;
+    let plot = FileInPlace::create_for("--plot", path, SVG, &inputs, *force)?;
     Ok([output, Some(plot.with_text(&transforms(&curves))?)])
 }
 
@@ -205,15 +224,18 @@ fn show(reward: &dyn Reward, format: &RowFormat, inputs: &[RewardInput]) -> anyh
         .iter()
         .for_each(|table| say(format_args!("{table}")));
     let mut reasons = Vec::new();
+    let mut asked = Asked::default();
     for (index, (input, outcome)) in inputs.iter().zip(&outcomes).enumerate() {
         let reason = reason(&input.text, outcome, format);
+        let why = || format!("{reason}{}", remedy(reward, input, Source::Options));
+        asked.add(&input.text, outcome, format, why);
         if !reason.is_empty() {
             let name = match inputs.len() {
                 1 => "reason".to_owned(),
                 _ => format!("reason {}", index + 1),
             };
             say(format_args!("{name:<12} {}", visible(&reason)));
-            reasons.push(format!("{reason}{}", remedy(reward, input, Source::Options)));
+            reasons.push(why());
         }
     }
     anyhow::ensure!(
@@ -221,7 +243,7 @@ fn show(reward: &dyn Reward, format: &RowFormat, inputs: &[RewardInput]) -> anyh
         "no completion has a score; first reason: {}",
         reasons.first().map_or("", String::as_str)
     );
-    Ok(())
+    asked.check(format.holds)
 }
 
 /// Returns tables with a column per completion that fit into [`WIDTH`]. If the completions are too
@@ -262,9 +284,62 @@ fn tables(parts: &[PartName], texts: &[String], outcomes: &[Outcome]) -> Vec<Tab
     tables
 }
 
+/// What the reward said about the completions that it could score: those that are valid and pass the
+/// filters. All others have a score of 0 whether the reward works or not.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// Number of them with a score.
+    scored: u64,
+    /// Number of them for which the reward failed.
+    failed: u64,
+    /// Why it failed for the first of them.
+    first_failure: Option<String>,
+}
+
+impl Asked {
+    /// Counts a completion. `why` says why it has no score.
+    pub(crate) fn add(
+        &mut self,
+        text: &str,
+        outcome: &Outcome,
+        format: &RowFormat,
+        why: impl FnOnce() -> String,
+    ) {
+        let is_invalid = || format.invalid.is_some_and(|why| why(text).is_some());
+        match outcome {
+            Outcome::Scored(scored) if scored.uncounted => {}
+            Outcome::Scored(_) if outcome.part("valid") == Some(0.0) => {}
+            Outcome::Scored(_) => self.scored += 1,
+            Outcome::Failed { .. } if !is_invalid() => {
+                self.failed += 1;
+                self.first_failure.get_or_insert_with(why);
+            }
+            Outcome::Failed { .. } | Outcome::Abstained => {}
+        }
+    }
+
+    /// Returns whether the reward failed for all of them.
+    fn has_failed(&self) -> bool {
+        self.failed > 0 && self.scored == 0
+    }
+
+    /// Returns an error if the reward failed for all of them. `holds` is a plural noun for completions.
+    pub(crate) fn check(&self, holds: &str) -> anyhow::Result<()> {
+        let first = visible(self.first_failure.as_deref().unwrap_or_default());
+        anyhow::ensure!(
+            !self.has_failed(),
+            "the reward failed for all {} {holds} that it had to score; first reason: {first}",
+            self.failed
+        );
+        Ok(())
+    }
+}
+
 /// Summary of the scores.
 #[derive(Default)]
 struct Scored {
+    /// Whether the reward works.
+    asked: Asked,
     /// Number of rows with a score.
     rows: u64,
     /// Number of empty completions.
@@ -278,14 +353,20 @@ struct Scored {
 }
 
 impl Scored {
+    /// Returns whether the table is worth writing.
+    fn is_useful(&self) -> bool {
+        self.rows > 0 && !self.asked.has_failed()
+    }
+
     fn summarize(&self, holds: &str) -> anyhow::Result<()> {
-        let &Self { rows, empty, unscored, sum, ref first_reason } = self;
+        let &Self { rows, empty, unscored, sum, ref asked, ref first_reason } = self;
         say_aside(format_args!("scored       {rows:>8}"));
         if empty > 0 {
             say_aside(format_args!("empty        {empty:>8}"));
         }
         let first = visible(first_reason.as_deref().unwrap_or_default());
         anyhow::ensure!(rows > 0, "none of the {holds} has a score; first reason: {first}");
+        asked.check(holds)?;
         if unscored > 0 {
             say_aside(format_args!("no score     {unscored:>8}; first reason: {first}"));
         }
@@ -317,13 +398,12 @@ fn score_all(
     let columns = parts.iter().map(|part| column_of_part(part, &own));
     let columns = own[..2].iter().map(|name| (*name).to_owned()).chain(columns);
     let columns = columns.chain(own[2..].iter().map(|name| (*name).to_owned()));
-    table.write_record(columns).with_context(failed)?;
     let mut scored = Scored::default();
-    loop {
-        let block: Vec<CompletionRow> = rows.by_ref().take(BLOCK).collect::<anyhow::Result<_>>()?;
-        if block.is_empty() {
-            break;
-        }
+    let mut next = || rows.by_ref().take(BLOCK).collect::<anyhow::Result<Vec<CompletionRow>>>();
+    // A file that cannot be read does not begin a table.
+    let mut block = next()?;
+    table.write_record(columns).with_context(failed)?;
+    while !block.is_empty() {
         let (inputs, labels): (Vec<RewardInput>, Vec<String>) =
             block.into_iter().map(|row| (row.input, row.label)).unzip();
         let outcomes = reward.score(&inputs);
@@ -334,17 +414,18 @@ fn score_all(
             let reason = reason(&input.text, outcome, format);
             row.extend([text_cell(&reason), text_cell(label)]);
             table.write_record(row).with_context(failed)?;
+            let why = || format!("{reason}{}", remedy(reward, input, Source::Score(file)));
+            scored.asked.add(&input.text, outcome, format, why);
             match outcome.total() {
                 Some(total) => (scored.rows, scored.sum) = (scored.rows + 1, scored.sum + total),
                 None => {
                     scored.unscored += 1;
-                    scored.first_reason.get_or_insert_with(|| {
-                        format!("{reason}{}", remedy(reward, input, Source::Score(file)))
-                    });
+                    scored.first_reason.get_or_insert_with(why);
                 }
             }
             scored.empty += u64::from(input.text.is_empty());
         }
+        block = next()?;
     }
     table.flush().with_context(failed)?;
     Ok(scored)

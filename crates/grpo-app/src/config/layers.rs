@@ -184,7 +184,7 @@ impl Origin {
 }
 
 /// Returns the known name that `name` was probably meant to be.
-pub(crate) fn nearest<'a>(known: &'a [String], name: &str) -> Option<&'a String> {
+pub fn nearest<'a>(known: &'a [String], name: &str) -> Option<&'a String> {
     let distance = |known: &String| strsim::damerau_levenshtein(known, name);
     known.iter().min_by_key(|known| distance(known)).filter(|nearest| {
         2 * distance(nearest) <= name.len() || strsim::jaro_winkler(nearest, name) > 0.75

@@ -6,7 +6,8 @@ mod published_names;
 mod records;
 mod syntax;
 
+pub use layers::nearest;
+pub(crate) use layers::of_text;
 pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
-pub(crate) use layers::{nearest, of_text};
 pub(crate) use records::REVISION;
 pub use records::{now, resolved, run_info};

@@ -31,7 +31,7 @@ impl Cell {
         })
     }
 
-    /// Returns a mark for a significant difference, small ones in parentheses.
+    /// Returns a mark for a tested difference: significant, small in parentheses, or not significant.
     fn mark(&self) -> String {
         let mark = match self.is_better {
             Some(true) => "▲",
@@ -41,7 +41,8 @@ impl Cell {
         match self.conclusion {
             Some(Conclusion::Significant) => format!(" {mark}"),
             Some(Conclusion::SignificantSmall) => format!(" ({mark})"),
-            _ => String::new(),
+            Some(Conclusion::NotSignificant) => " ≈".to_owned(),
+            None => String::new(),
         }
     }
 
@@ -54,11 +55,17 @@ impl Cell {
 }
 
 /// Explains the marks of a table.
-const MARKS: &str = "▲ better, ▼ worse, ≠ different from the first method";
+const MARKS: &str =
+    "▲ better, ▼ worse, ≠ different from the first method, ≈ no significant difference";
 /// Explains the marks of a LaTeX table.
-const LATEX_MARKS: &str = "$+$ better, $-$ worse, $\\neq$ different from the first method";
+const LATEX_MARKS: &str = "$+$ better, $-$ worse, $\\neq$ different from the first method, $\\approx$ no significant difference";
 /// Explains what makes a difference significant.
 const DECISION: &str = "p < 0.05 after Holm's correction; in parentheses if |d| < 0.3";
+/// Explains cells without a mark.
+const UNMARKED: &str = "Metrics without a mark were not tested.";
+/// In place of the explanation of marks, if there are none.
+const UNTESTED: &str =
+    "No difference was tested, because no metric has several values in each method.";
 /// Explains the spread.
 const SPREAD: &str = "± is the standard deviation over seeds.";
 
@@ -104,15 +111,16 @@ impl Compared {
         format!("{}{rule}{body}\n{}\n{}", line(&header), self.legend(), self.front())
     }
 
-    /// Explains the marks and the spread, if the table has any.
+    /// Explains the marks and the spread.
     pub(crate) fn legend(&self) -> String {
         self.legend_with(MARKS)
     }
 
     fn legend_with(&self, marks: &str) -> String {
-        let tests = self.decision().map(|decision| format!("{marks}: {decision}."));
+        let tests = self.decision().map(|decision| format!("{marks}: {decision}. {UNMARKED}"));
         let seeds = self.has_seeds().then(|| SPREAD.to_owned());
-        tests.into_iter().chain(seeds).collect::<Vec<String>>().join(" ")
+        let tests = tests.unwrap_or_else(|| UNTESTED.to_owned());
+        std::iter::once(tests).chain(seeds).collect::<Vec<String>>().join(" ")
     }
 
     /// Returns which test decides, and when, or `None` without tests.
@@ -150,8 +158,9 @@ impl Compared {
             let cells = self.methods.iter().map(|of| {
                 let Some(cell) = Cell::new(self, of, name) else { return String::new() };
                 let value = format!("${}$", cell.text(" \\pm "));
-                let mark =
-                    cell.mark().trim().replace('▲', "+").replace('▼', "-").replace('≠', "\\neq");
+                let signs = [('▲', "+"), ('▼', "-"), ('≠', "\\neq"), ('≈', "\\approx")];
+                let mark = cell.mark().trim().to_owned();
+                let mark = signs.into_iter().fold(mark, |mark, (from, to)| mark.replace(from, to));
                 match mark.is_empty() {
                     true => value,
                     false => format!("{}^{{{mark}}}$", value.trim_end_matches('$')),
@@ -161,10 +170,7 @@ impl Compared {
             text += &format!("{} & {} \\\\\n", escaped(name), cells.join(" & "));
         }
         text += "\\bottomrule\n\\end{tabular}\n";
-        match self.legend_with(LATEX_MARKS) {
-            legend if legend.is_empty() => text,
-            legend => text + &format!("\n{}\n", latex_text(&legend)),
-        }
+        text + &format!("\n{}\n", latex_text(&self.legend_with(LATEX_MARKS)))
     }
 }
 

@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::{FileOrigin, short_text};
+use grpo_data::{FileOrigin, STANDARD_INPUT, short_text};
 use grpo_run::RunFolder;
 use serde_json::{Map, Value};
 use toml::Table;
 
-#[cfg(doc)]
 use super::Suite;
 use super::records::{
     COMPLETIONS, PROMPTS, REFERENCES, Row, SCORES, as_text, number, read_csv, read_lines,
@@ -150,6 +149,7 @@ impl Generations {
                 take(None, Vec::new(), Generation { text, ..Generation::default() });
             })?,
             _ => {
+                anyhow::ensure!(path != Path::new("-"), "{STANDARD_INPUT}");
                 path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
                 anyhow::bail!(
                     "{}: unknown format; expected a name that ends in .jsonl, .json, .csv, .smi, .txt (all of them also with .gz) or .parquet",
@@ -183,6 +183,18 @@ impl Generations {
             names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         model_files.sort_unstable();
         Self { model_files, ..Self::default() }
+    }
+
+    /// Returns whether a suite fits the contents: those of a file without prompts, if at least nine of
+    /// ten of its first texts are of the suite's kind. Letters such as the answers to questions with
+    /// several choices can be SMILES, so that a longer text is needed.
+    pub(crate) fn is_of(&self, suite: &Suite) -> bool {
+        let Some(is_of_kind) = suite.of_text else { return false };
+        let has_prompts = self.prompts.iter().any(|of| !of.prompt.is_empty());
+        let texts = || self.texts().filter(|text| !text.trim().is_empty()).take(100);
+        let (count, fitting) = (texts().count(), texts().filter(|text| is_of_kind(text)).count());
+        let is_long = |text: &str| text.trim().len() > 2 && is_of_kind(text);
+        !has_prompts && 10 * fitting >= 9 * count && texts().any(is_long)
     }
 
     /// Returns the number of texts.

@@ -39,10 +39,13 @@ pub struct Suite {
     /// Keys of a record that the suite reads in addition to text, prompt, references and score. They
     /// end up in [`Generation::fields`].
     pub keys: &'static [&'static str],
-    /// Names of columns of texts for which the suite is the default.
+    /// Names of columns of texts for which the suite is the default, in any case.
     pub of_columns: &'static [&'static str],
     /// Endings of file names for which the suite is the default.
     pub of_endings: &'static [&'static str],
+    /// Returns whether a text is of the kind that the suite measures. If nearly all texts of a file
+    /// without prompts are, the suite is the default.
+    pub of_text: Option<fn(&str) -> bool>,
     /// Files in the model folder of a run for which the suite is the default.
     pub of_model_files: &'static [&'static str],
     /// Metrics of which higher values are better. A `*` at the end stands for any ending.

@@ -22,7 +22,7 @@ const BUFFER: usize = 1 << 16;
 
 /// Keys and columns for completions, in order of preference. The names are those of this program,
 /// TRL and REINVENT 4.
-pub(super) const COMPLETIONS: [&str; 9] = [
+pub(super) const COMPLETIONS: [&str; 12] = [
     "filled",
     "completion",
     "completions",
@@ -32,6 +32,9 @@ pub(super) const COMPLETIONS: [&str; 9] = [
     "output",
     "smiles",
     "SMILES",
+    "Smiles",
+    "canonical_smiles",
+    "molecule",
 ];
 /// Keys and columns for prompts.
 ///

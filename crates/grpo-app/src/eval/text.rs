@@ -28,6 +28,7 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
     about: "Pass@k, diversity, vocabulary, lengths, overlap with references",
     keys: &["logprobs", "completion_ids"],
     of_columns: &[],
+    of_text: None,
     of_endings: &[],
     of_model_files: &[],
     higher_is_better: &[

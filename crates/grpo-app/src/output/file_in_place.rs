@@ -10,6 +10,7 @@ use flate2::write::GzEncoder;
 use grpo_data::system_fault;
 
 use super::device::open_device;
+use super::formats::Formats;
 use super::incomplete;
 use super::paths::{check_output, check_path, is_device, refuse_opened};
 
@@ -31,24 +32,31 @@ impl FileInPlace {
     /// Creates the file of `-o`. See [`Self::create_for`].
     ///
     /// # Errors
-    /// Returns an error if the file would replace an input, or cannot be created.
-    pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
-        Self::create_for("-o", path, inputs, force)
-    }
-
-    /// Creates an output file. Commands do this before they compute, so that a path that cannot be
-    /// used costs no time. `option` is the option that sets the path.
-    ///
-    /// # Errors
-    /// Returns an error if the file would replace one of `inputs`, a file that was read or, without
-    /// `force`, an existing file, or if it cannot be created.
-    pub fn create_for(
-        option: &str,
+    /// Returns an error if the file would replace an input, cannot be created, or has the name of
+    /// another format.
+    pub fn create_beside(
         path: &Path,
+        formats: Formats,
         inputs: &[&Path],
         force: bool,
     ) -> anyhow::Result<Self> {
-        check_output(option, path, inputs, force)?;
+        Self::create_for("-o", path, formats, inputs, force)
+    }
+
+    /// Creates an output file. Commands do this before they compute, so that a path that cannot be
+    /// used costs no time. `option` is the option that sets the path, and `formats` what it can contain.
+    ///
+    /// # Errors
+    /// Returns an error if the file would replace one of `inputs`, a file that was read or, without
+    /// `force`, an existing file, if it has the name of another format, or if it cannot be created.
+    pub fn create_for(
+        option: &str,
+        path: &Path,
+        formats: Formats,
+        inputs: &[&Path],
+        force: bool,
+    ) -> anyhow::Result<Self> {
+        check_output(option, path, formats, inputs, force)?;
         Self::create(path)
     }
 

@@ -5,19 +5,23 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_data::regular_file;
 
+use super::formats::Formats;
 use crate::recorded_folders::refuse_recorded;
 
 /// Checks an output file before a command computes anything. Returns an error if it would replace one
 /// of `inputs`, a file that was read, a recorded file of a model or run or, without `force`, any
-/// existing file, and if it cannot be created there. `option` is the option that sets it.
+/// existing file, if it cannot be created there, and if its name is that of a format that the command
+/// does not write. `option` is the option that sets it.
 pub fn check_output(
     option: &str,
     path: &Path,
+    formats: Formats,
     inputs: &[&Path],
     force: bool,
 ) -> anyhow::Result<()> {
     refuse_input(&format!("another file for {option}"), path, inputs)?;
     check_path(path)?;
+    formats.check(option, path)?;
     refuse_existing(path, force)
 }
 

@@ -36,7 +36,7 @@ fn text_after_a_molecule() {
             false => assert_eq!(
                 error.to_string(),
                 format!(
-                    "syntax error at position {}: whitespace and text after the SMILES",
+                    "syntax error at position {}: text after the SMILES; in a table, names have a column of their own",
                     end + 1
                 )
             ),

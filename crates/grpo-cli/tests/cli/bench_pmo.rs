@@ -17,7 +17,7 @@ fn oracles_score_a_file() {
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!((rows.len(), rows[0].len(), rows[0][0]), (4, 21, "smiles"));
     let column = rows[0].iter().position(|name| *name == "celecoxib_rediscovery").unwrap();
-    assert_eq!((rows[2][column], rows[3][column]), ("0.0", "1.0"));
+    assert_eq!((rows[2][column], rows[3][column]), ("0.000000", "1.000000"));
     let ended = place.succeed(&["bench-pmo", "--score", "a.smi", "--tasks", "qed"]);
     assert_eq!(ended.stdout.lines().next(), Some("smiles,qed"));
     let qed = rows[0].iter().position(|name| *name == "qed").unwrap();
@@ -45,7 +45,7 @@ fn options_of_runs_and_of_scores_exclude_each_other() {
         let said = format!("'--score <FILE>' cannot be used with '{name}'");
         assert!(ended.stderr.contains(&said), "{option}: {}", ended.stderr);
     }
-    for option in ["--smiles-column=smiles", "--force"] {
+    for option in ["--column=smiles", "--force"] {
         for run in ["--seeds=2", "--check", "own.toml"] {
             let ended = place.run(&["bench-pmo", option, run]);
             assert_eq!(ended.code, Some(2), "{option} {run}: {}", ended.stderr);
@@ -93,8 +93,8 @@ fn runs_are_ranked_by_the_area_under_their_curve() {
     }
     // The only point of the curve is at 40 calls: a triangle from 0.
     let auc: f64 = fields[2].parse().unwrap();
-    assert!((auc - top / 2.0).abs() < 1e-9, "{auc} {top}");
-    assert!((fields[3].parse::<f64>().unwrap() - top).abs() < 1e-9);
+    assert!((auc - top / 2.0).abs() < 1e-6, "{auc} {top}");
+    assert!((fields[3].parse::<f64>().unwrap() - top).abs() < 1e-6);
     place.succeed(&["audit", "bench/qed/seed-7"]);
     samples_of_the_last_step_are_reproduced(&place, &run);
 

@@ -108,8 +108,7 @@ fn molecules_are_measured() {
     assert!((metric("uniqueness") - 2.0 / 3.0).abs() < 1e-12);
     assert_eq!(metric("novelty"), 1.0);
     assert!((0.0..=1.0).contains(&metric("test/snn")));
-    // Names in the cells of a table are not parts of SMILES either.
-    place.write("n.csv", "smiles\nCCO ethanol\nCCN\n");
+    place.write("n.csv", "smiles,name\nCCO,ethanol\nCCN,\n");
     let of_table =
         ["eval", "n.csv", "--training", "n.csv", "--references", "n.csv", "-o", "n.json"];
     place.succeed(&of_table);
@@ -136,8 +135,10 @@ fn methods_are_compared() {
     let table = place.read("t.md");
     assert!(table.starts_with("| metric | base | new |\n|---|---:|---:|\n"), "{table}");
     // The second method has two seeds: ¾ and ½ of the completions pass.
-    assert!(table.contains("| pass_at_1 | 0.7500 | 0.6250 ± 0.1768 |"), "{table}");
-    assert!(place.read("t.tex").contains("pass\\_at\\_1 & $0.7500$ & $0.6250 \\pm 0.1768$"));
+    assert!(table.contains("| pass_at_1 | 0.7500 | 0.6250 ± 0.1768 ≈ |"), "{table}");
+    assert!(
+        place.read("t.tex").contains("pass\\_at\\_1 & $0.7500$ & $0.6250 \\pm 0.1768^{\\approx}$")
+    );
     assert_eq!(json(&place, "t.json")["methods"][1]["seeds"], 2);
     let less: String = LINES.lines().take(2).map(|line| format!("{line}\n")).collect();
     place.write("less.jsonl", &less);
@@ -204,6 +205,15 @@ fn molecules_are_compared_without_prompts() {
     assert!(ended.stdout.contains("qed/mean"), "{}", ended.stdout);
     let found = json(&place, "c.json");
     assert_eq!(found["methods"][1]["tests"][0]["test"], "mann_whitney");
+    // What was not tested looks different from what does not differ.
+    let row = |name: &str| ended.stdout.lines().find(|line| line.contains(name)).unwrap();
+    assert!(row("qed/mean").contains('≈') && !row("validity").contains('≈'), "{}", ended.stdout);
+    assert!(ended.stdout.contains("≈ no significant difference: "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("Metrics without a mark were not tested."), "{}", ended.stdout);
+    place.write("one.smi", "CCO\n");
+    place.write("two.smi", "CCN\n");
+    let ended = place.succeed(&["compare", "one.smi", "two.smi"]);
+    assert!(ended.stdout.contains("No difference was tested, "), "{}", ended.stdout);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn completions_and_man_pages_know_every_command() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.succeed(&["completions", shell]).stdout;
-        for word in ["init-project", "train-judge", "no-resume-check", "smiles-column"] {
+        for word in ["init-project", "train-judge", "no-resume-check", "score-column"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }

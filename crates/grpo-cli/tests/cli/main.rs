@@ -68,6 +68,7 @@ mod supervised;
 mod supervised_resume;
 mod support;
 mod sweep;
+mod tables;
 mod tampering;
 mod tampering_kinds;
 mod texts;

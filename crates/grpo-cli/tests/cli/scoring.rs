@@ -183,18 +183,30 @@ fn a_run_keeps_its_best_molecules() {
     let mut rewards: Vec<f64> = all.values().map(|(reward, _)| *reward).collect();
     rewards.sort_by(|a, b| b.total_cmp(a));
     rewards.truncate(5);
+    // Tables have six decimals.
+    let written = |value: f64| format!("{value:.6}").parse::<f64>().unwrap();
     let kept: Vec<f64> = table.samples.iter().map(|sample| sample.reward).collect();
-    assert_eq!(kept, rewards);
+    assert_eq!(kept, rewards.iter().map(|reward| written(*reward)).collect::<Vec<_>>());
     for sample in &table.samples {
-        assert_eq!(all[&sample.text], (sample.reward, sample.step), "{sample:?}");
+        let (reward, step) = all[&sample.text];
+        assert_eq!((written(reward), step), (sample.reward, sample.step), "{sample:?}");
         assert_eq!(sample.parts["valid"], 1.0);
     }
     assert_eq!(place.read("run/best.sdf").matches("$$$$").count(), table.samples.len());
-    let least = rewards[1].to_string();
+    let least = kept[1].to_string();
     let limit = format!("reward={least}");
     let ended = place.succeed(&["best", "run", "--min", &limit, "--max", "mw=1e4"]);
-    let count = rewards.iter().filter(|reward| **reward >= rewards[1]).count();
+    let count = kept.iter().filter(|reward| **reward >= kept[1]).count();
     assert_eq!(ended.stdout.lines().count(), 1 + count, "{}", ended.stdout);
+    place.refuse(
+        &["best", "run", "--min", "qed=2", "--max", "reward=1", "-o", "none.csv"],
+        str!["none of the 5 molecules passes: the highest qed is 0.[..] (--min qed=2), the lowest reward is 0.[..] (--max reward=1); change the limits"],
+    );
+    place.refuse(
+        &["best", "run", "--sdf", "a.svg"],
+        str!["--sdf a.svg: the output is an SDF file; use a name that ends in .sdf"],
+    );
+    assert_eq!(place.run(&["best", "run", "-n", "0"]).code, Some(2));
     let wrong = place.run(&["best", "run", "--min", "colour=1"]);
     assert!(wrong.stderr.contains("unknown property `colour`"), "{}", wrong.stderr);
     place.succeed(&["best", "run", "-n", "3", "--grid", "grid.svg", "--sdf", "three.sdf"]);

@@ -12,9 +12,9 @@ fn csv_that_is_ambiguous_is_refused() {
     place.write("twice.csv", "smiles,Smiles\nC,N\n");
     place.refuse(
         &["describe", "twice.csv"],
-        str!["`twice.csv` has 2 columns with the same name (`smiles`, `Smiles`); rename or remove all but one, or set --smiles-column to one of them, in this spelling"],
+        str!["`twice.csv` has 2 columns with the same name (`smiles`, `Smiles`); rename or remove all but one, or set --column to one of them, in this spelling"],
     );
-    let chosen = place.succeed(&["describe", "twice.csv", "--smiles-column", "Smiles"]).stdout;
+    let chosen = place.succeed(&["describe", "twice.csv", "--column", "Smiles"]).stdout;
     assert!(chosen.contains("\nN,1,N,"), "{chosen}");
     place.write("open.csv", "smiles,name\nC,methane\nN,\"ammonia\nO,water\n");
     let ended = place.run(&["describe", "open.csv", "-o", "out.csv"]);

@@ -36,6 +36,13 @@ impl Source {
         let (mut text, mut numbers) = (String::new(), Vec::new());
         for record in MoleculeReader::open(path, &ReadOptions::default())? {
             let record = record?;
+            if record.has_text_after() {
+                return Err(DataError::Invalid(format!(
+                    "line {} of `{}` has text after the SMILES; remove it, or write names into a column of their own",
+                    record.line,
+                    path.display()
+                )));
+            }
             text.push_str(&record.smiles);
             text.push('\n');
             numbers.push(record.line);

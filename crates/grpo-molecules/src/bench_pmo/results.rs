@@ -47,7 +47,7 @@ impl Results {
         for row in &self.rows {
             let SeedResult { oracle, seed, budget, seconds } = row;
             let (auc, top_10, calls) = (budget.auc(), budget.mean_of_best(), budget.calls());
-            text += &format!("{oracle},{seed},{auc:?},{top_10:?},{calls},{seconds:.1}\n");
+            text += &format!("{oracle},{seed},{auc:.6},{top_10:.6},{calls},{seconds:.1}\n");
         }
         text
     }
@@ -58,7 +58,7 @@ impl Results {
         for row in &self.rows {
             for (index, top_10) in row.budget.curve().iter().enumerate() {
                 let calls = 100 * (index + 1);
-                text += &format!("{},{},{calls},{top_10:?}\n", row.oracle, row.seed);
+                text += &format!("{},{},{calls},{top_10:.6}\n", row.oracle, row.seed);
             }
         }
         text

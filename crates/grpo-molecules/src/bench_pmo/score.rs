@@ -5,14 +5,15 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::output::{CSV, FileInPlace, say_aside};
 use grpo_app::phase::Phase;
-use grpo_app::visible::{data_output, visible};
-use grpo_chem::Molecule;
+use grpo_app::visible::{data_output, number_cell, text_cell, visible};
 use grpo_chem::pmo::Oracle;
-use grpo_data::DataError;
+use grpo_chem::{InvalidSmiles, Molecule};
+use grpo_data::{DataError, short_text};
 use rayon::prelude::*;
 
+use crate::reader::blocks;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// Number of molecules processed in parallel. This keeps all threads busy without using much
@@ -25,16 +26,16 @@ const FEW: usize = 4;
 /// Writes a CSV file with a column per oracle to `output`, or to standard output.
 pub(super) fn run(
     path: &Path,
-    smiles_column: Option<&str>,
+    column: Option<&str>,
     oracles: &[Oracle],
     output: Option<&Path>,
     force: bool,
 ) -> anyhow::Result<()> {
-    let create = |output: &Path| FileInPlace::create_beside(output, &[path], force);
+    let create = |output: &Path| FileInPlace::create_beside(output, CSV, &[path], force);
     let output = output.map(create).transpose()?;
     let options = ReadOptions {
-        smiles_column: smiles_column.map(str::to_owned),
-        column_setting: Some("--smiles-column"),
+        smiles_column: column.map(str::to_owned),
+        column_setting: Some("--column"),
         keep_empty: true,
         ..ReadOptions::default()
     };
@@ -52,7 +53,7 @@ pub(super) fn run(
 }
 
 fn score_all(
-    mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+    reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     oracles: &[Oracle],
     output: impl Write,
     place: &dyn fmt::Display,
@@ -60,37 +61,38 @@ fn score_all(
     let failed = || format!("cannot write scores to {place}");
     let mut table = csv::Writer::from_writer(output);
     let header = std::iter::once("smiles").chain(oracles.iter().map(|oracle| oracle.name()));
+    let mut blocks = blocks(reader, BLOCK);
+    // A file that cannot be read does not begin a table.
+    let mut next = blocks.next().transpose()?;
     table.write_record(header).with_context(failed)?;
-    let mut invalid = 0;
-    loop {
-        let block: Vec<MoleculeRecord> =
-            reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
-        if block.is_empty() {
-            break;
-        }
-        let rows: Vec<Option<Vec<f64>>> =
+    let (mut invalid, mut first) = (0, None);
+    while let Some(block) = next {
+        let rows: Vec<Result<Vec<f64>, InvalidSmiles>> =
             block.par_iter().map(|record| scores(&record.smiles, oracles)).collect();
-        invalid += rows.iter().filter(|scores| scores.is_none()).count();
         for (record, scores) in block.iter().zip(rows) {
-            let scores = scores.unwrap_or_else(|| vec![0.0; oracles.len()]);
-            let smiles = visible(&record.smiles).into_owned();
-            // The shortest text that is read back as the same number.
-            let row =
-                std::iter::once(smiles).chain(scores.iter().map(|score| format!("{score:?}")));
+            let scores = scores.unwrap_or_else(|reason| {
+                invalid += 1;
+                first.get_or_insert_with(|| format!("`{}`: {reason}", short_text(&record.smiles)));
+                vec![0.0; oracles.len()]
+            });
+            let numbers = scores.into_iter().map(number_cell);
+            let row = std::iter::once(text_cell(&record.smiles)).chain(numbers);
             table.write_record(row).with_context(failed)?;
         }
+        next = blocks.next().transpose()?;
     }
     table.flush().with_context(failed)?;
-    if invalid > 0 {
-        say_aside(format_args!("invalid      {invalid:>8}, which score 0"));
+    if let Some(first) = first {
+        let first = visible(&first);
+        say_aside(format_args!("invalid      {invalid:>8}, which score 0; the first is {first}"));
     }
     Ok(())
 }
 
-/// Returns the scores of a molecule, or `None` if it is invalid.
-fn scores(smiles: &str, oracles: &[Oracle]) -> Option<Vec<f64>> {
-    let molecule = Molecule::parse(smiles).ok()?;
-    Some(match oracles.len() {
+/// Returns the scores of a molecule.
+fn scores(smiles: &str, oracles: &[Oracle]) -> Result<Vec<f64>, InvalidSmiles> {
+    let molecule = Molecule::parse(smiles)?;
+    Ok(match oracles.len() {
         // Few oracles cost less than all of them, which share their fingerprints.
         ..=FEW => oracles.iter().map(|oracle| oracle.score(&molecule)).collect(),
         _ => {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::goals::{default_goal, typical_range};
+use super::property::check_name;
 
 /// The keys of a component.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,6 +85,8 @@ impl ComponentFields {
 
     /// Checks the combination of keys and fills in the defaults.
     pub(super) fn complete(&mut self) -> Result<(), ConfigFault> {
+        // Neither other keys nor a goal mean anything for an unknown property.
+        check_name(&self.property)?;
         self.check_keys()?;
         self.name.get_or_insert_with(|| self.property.clone());
         if !self.filter {

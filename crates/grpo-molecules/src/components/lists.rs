@@ -50,10 +50,18 @@ impl ComponentFields {
             Some(file) => KnownMolecules::read(file).map_err(|error| self.of_file(&error))?,
             None => KnownMolecules::default(),
         };
-        // Without its extension, the row would be another molecule.
+        // Without the text after its SMILES, the row would be another molecule.
         if let (Some(file), Some(record)) = (self.opened_file(), &known.first_extended) {
+            let fault = match record.smiles.contains('|') {
+                true => {
+                    "has a CXSMILES extension, which is not supported; remove the row, or the part between the two `|`"
+                }
+                false => {
+                    "has text after the SMILES; remove it, or write names into a column of their own"
+                }
+            };
             return Err(self.of_file(&format!(
-                "{}, line {}: '{}' has a CXSMILES extension, which is not supported; remove the row, or the part between the two `|`",
+                "{}, line {}: '{}' {fault}",
                 file.display(),
                 record.line,
                 short_text(&record.smiles)

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use grpo_app::config::nearest;
 use grpo_chem::{Descriptor, Fingerprint, InvalidSmiles, Molecule, Morgan, Pattern};
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, short_text};
 
 use super::fields::ComponentFields;
 use crate::KnownMolecules;
@@ -30,7 +31,7 @@ pub(super) enum Property {
 }
 
 /// Names of all properties other than descriptors.
-pub(super) const OTHER_NAMES: [&str; 9] = [
+const OTHER_NAMES: [&str; 9] = [
     "similarity",
     "substructure",
     "substructure_count",
@@ -64,15 +65,7 @@ impl Property {
             "external" | "expression" => return Ok(None),
             name => match Descriptor::parse(name) {
                 Some(descriptor) => Self::Descriptor(descriptor),
-                None => {
-                    let known = Descriptor::ALL.iter().map(|descriptor| descriptor.name());
-                    let known: Vec<&str> = known.chain(OTHER_NAMES).collect();
-                    return Err(ConfigFault::new(
-                        "property",
-                        format!("unknown property '{name}'"),
-                        format!("expected one of {}", known.join(", ")),
-                    ));
-                }
+                None => return Err(unknown_property(name)),
             },
         };
         Ok(Some(property))
@@ -97,6 +90,25 @@ impl Property {
             Self::Formula(formula) => f64::from(molecule.formula()? == *formula),
         })
     }
+}
+
+/// Returns an error if no property has this name.
+pub(super) fn check_name(name: &str) -> Result<(), ConfigFault> {
+    match OTHER_NAMES.contains(&name) || Descriptor::parse(name).is_some() {
+        true => Ok(()),
+        false => Err(unknown_property(name)),
+    }
+}
+
+fn unknown_property(name: &str) -> ConfigFault {
+    let known = Descriptor::ALL.iter().map(|descriptor| descriptor.name());
+    let known: Vec<String> = known.chain(OTHER_NAMES).map(str::to_owned).collect();
+    let all = known.join(", ");
+    let remedy = match nearest(&known, &name.to_lowercase()) {
+        Some(near) => format!("did you mean '{near}'? All properties: {all}"),
+        None => format!("expected one of {all}"),
+    };
+    ConfigFault::new("property", format!("unknown property '{}'", short_text(name)), remedy)
 }
 
 fn count_matching(patterns: &[Pattern], molecule: &Molecule) -> Result<usize, InvalidSmiles> {

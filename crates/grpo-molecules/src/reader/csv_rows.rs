@@ -1,7 +1,7 @@
 //! Rows of a CSV file.
 
 use super::options::ReadOptions;
-use super::record::{LONGEST, MoleculeRecord, filled, smiles_and_name};
+use super::record::{LONGEST, MoleculeRecord, filled};
 use crate::conditions::is_condition_column;
 use grpo_data::{
     Bytes, CsvQuoteFaults, CsvQuotes, DataError, FileOrigin, Names, cell_separator, counted,
@@ -135,11 +135,10 @@ impl CsvRows {
                 origin.path.display()
             )));
         }
-        let (smiles, after) = smiles_and_name(&smiles);
         Ok(Some(MoleculeRecord {
             line,
-            smiles: smiles.to_owned(),
-            name: optional(self.name)?.or_else(|| filled(after)),
+            smiles,
+            name: optional(self.name)?,
             split: optional(self.split)?,
             conditions: self
                 .conditions

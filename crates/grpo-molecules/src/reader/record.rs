@@ -12,10 +12,11 @@ pub struct MoleculeRecord {
     /// Line number, starting at 1. For a row with several lines, this is the first one.
     pub line: u64,
     /// The SMILES without leading and trailing whitespace. A CXSMILES extension is kept, because
-    /// `CC |^1:1|` is another molecule than `CC`; [`Molecule::parse`](grpo_chem::Molecule::parse)
-    /// refuses it.
+    /// `CC |^1:1|` is another molecule than `CC`, and so is any text after the SMILES in a cell of a
+    /// table, which may be a molecule that a blank has cut;
+    /// [`Molecule::parse`](grpo_chem::Molecule::parse) refuses both.
     pub smiles: String,
-    /// The value of the CSV column `name`, or the text after the SMILES.
+    /// The value of the CSV column `name`, or the text after the SMILES of a `.smi` file.
     pub name: Option<String>,
     /// The value of the CSV column `split` or `source`, e.g. `train`.
     pub split: Option<String>,
@@ -25,8 +26,8 @@ pub struct MoleculeRecord {
 }
 
 impl MoleculeRecord {
-    /// Returns whether the SMILES has a CXSMILES extension.
-    pub fn has_extension(&self) -> bool {
+    /// Returns whether text follows the SMILES, such as a CXSMILES extension.
+    pub fn has_text_after(&self) -> bool {
         self.smiles.contains(char::is_whitespace)
     }
 }

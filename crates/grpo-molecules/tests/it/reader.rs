@@ -158,7 +158,7 @@ fn the_column_can_be_named() {
     let open = |column: &str| {
         let options = ReadOptions {
             smiles_column: Some(column.into()),
-            column_setting: Some("--smiles-column"),
+            column_setting: Some("--column"),
             ..ReadOptions::default()
         };
         let source = Cursor::new("smiles,Product\nC,N\n");
@@ -167,7 +167,7 @@ fn the_column_can_be_named() {
     assert_eq!(open("product").unwrap().next().unwrap().unwrap().smiles, "N");
     assert_eq!(
         open("educt").err().unwrap().to_string(),
-        "`x` has no column `educt` (columns: `smiles`, `Product`); rename the column that contains the SMILES or set --smiles-column"
+        "`x` has no column `educt` (columns: `smiles`, `Product`); rename the column that contains the SMILES or set --column"
     );
 }
 
@@ -191,7 +191,7 @@ fn the_name_of_a_file_tells_its_format() {
     };
     assert_eq!(
         error(Path::new("a.txt")),
-        "cannot determine the format of `a.txt` from its name; expected a name ending in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"
+        "`a.txt` is plain text, which cannot be read here; expected a name ending in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`; if each line is a SMILES, rename it to end in `.smi`"
     );
     assert!(error(Path::new("a.gz")).starts_with("cannot determine the format"));
     assert!(error(Path::new("smi")).starts_with("cannot determine the format"));

@@ -16,7 +16,9 @@ use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use grpo_app::output::{FileInPlace, check_output, is_device, refuse_same, say, say_aside};
+use grpo_app::output::{
+    FileInPlace, JSON_LINES, check_output, is_device, refuse_same, say, say_aside,
+};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::{config, device};
 
@@ -86,7 +88,9 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     let inputs: Vec<&Path> =
         std::iter::once(&arguments.input).chain(&arguments.config).map(PathBuf::as_path).collect();
     for (option, path) in [("-o", Some(&arguments.output)), ("--rejected", other)] {
-        path.map_or(Ok(()), |path| check_output(option, path, &inputs, arguments.force))?;
+        path.map_or(Ok(()), |path| {
+            check_output(option, path, JSON_LINES, &inputs, arguments.force)
+        })?;
     }
     let file = match &arguments.config {
         Some(path) => config::load::<CleaningFile>(path, &arguments.set)?.value,
@@ -103,8 +107,9 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     let mut read = read_pairs(&arguments.input)?;
     // The input may be a folder, whose files are known now.
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
-    let create =
-        |option, path: &PathBuf| FileInPlace::create_for(option, path, &inputs, arguments.force);
+    let create = |option, path: &PathBuf| {
+        FileInPlace::create_for(option, path, JSON_LINES, &inputs, arguments.force)
+    };
     let kept = create("-o", &arguments.output)?;
     let gone = other.map(|path| create("--rejected", path)).transpose()?;
     let embedder = file.embedder.build(&device::device()?)?;
@@ -118,8 +123,10 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         // The list of rejected lines is most useful if no pairs are left.
         gone.into_iter().try_for_each(FileInPlace::finish)?;
         anyhow::bail!(
-            "all {lines} pairs in {} were removed ({}); change these rules with --config, or skip steps with --skip",
+            "{} in {} {} removed ({}); change these rules with --config, or skip steps with --skip",
+            if lines == 1 { "the only pair".to_owned() } else { format!("all {lines} pairs") },
             arguments.input.display(),
+            if lines == 1 { "was" } else { "were" },
             commonest(&cleaned)
         );
     }

@@ -109,7 +109,14 @@ fn never_renames_a_folder_that_is_not_a_run() {
         assert_eq!(error, expect);
         assert_eq!(RunFolder::open(path).unwrap_err().to_string(), expect);
     }
-    assert!(matches!(create(&file, Existing::Refuse), Err(RunError::RunExists { .. })));
+    assert!(matches!(create(&file, Existing::Refuse), Err(RunError::Occupied { .. })));
+    for path in [&path, &file] {
+        for existing in [Existing::Refuse, Existing::Replace] {
+            let error = RunFolder::check_unused(path, existing).unwrap_err().to_string();
+            let expect = format!("`{}` exists, but is not a run; ", path.display());
+            assert!(error.starts_with(&expect), "{error}");
+        }
+    }
     assert!(create(&file.join("one"), Existing::Refuse).is_err());
     assert_eq!(listing(folder.path()), before);
 }

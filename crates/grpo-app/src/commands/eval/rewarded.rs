@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use grpo_data::statistics::mean;
 use grpo_rewards::{Outcome, PartName, RewardInput};
 
-use crate::commands::score::{BLOCK, Source, remedy};
+use crate::commands::score::{Asked, BLOCK, Source, remedy};
 use crate::eval::{Generation, Generations, Measured, row};
 use crate::output::say_aside;
 use crate::task::Tasks;
@@ -31,7 +32,7 @@ impl Rewarded {
         all: &mut Generations,
         tasks: &Tasks,
     ) -> anyhow::Result<Self> {
-        let (_, reward) = loaded.for_completions(Some(file), tasks);
+        let (format, reward) = loaded.for_completions(Some(file), tasks);
         let inputs = all.prompts.iter().flat_map(|of| {
             let row = |generation: &Generation| row(&of.prompt, generation.clone());
             of.generations
@@ -66,6 +67,11 @@ impl Rewarded {
                 count < inputs.len(),
                 "--reward: no text has a reward; first reason: {reason}"
             );
+            let mut asked = Asked::default();
+            for (input, outcome) in inputs.iter().zip(outcomes.iter().flatten()) {
+                asked.add(&input.text, outcome, &format, || reason.clone());
+            }
+            asked.check(format.holds).context("--reward")?;
             say_aside(format_args!("no reward    {count:>8} texts; first reason: {reason}"));
         }
         Ok(Self { parts: reward.parts(), outcomes, unscored: count })

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, Completion, FileOrigin, Finish, Group, Message, Prompt, PromptReader,
-    PromptRecord, PromptSource,
+    ChatOptions, Codec, Completion, Finish, Group, Message, Prompt, PromptReader, PromptRecord,
+    PromptSource,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::args::SampleArguments;
 use crate::eval::references;
 use crate::generate::{Generation, generate};
 use crate::models::Loaded;
-use crate::output::{FileInPlace, say_aside};
+use crate::output::{FileInPlace, JSON_LINES, say_aside};
 use crate::task::TaskPrompt;
 use crate::visible::data_output;
 use grpo_model::LanguageModel;
@@ -96,16 +96,15 @@ pub(super) fn run(
     loaded: &Loaded,
     options: &ChatOptions,
 ) -> anyhow::Result<()> {
-    if let Some(path) = &arguments.output {
-        check_ending(path)?;
-    }
+    // Before the prompts are read.
+    arguments.output.iter().try_for_each(|path| JSON_LINES.check("-o", path))?;
     let codec = &loaded.spec.codec;
     let context = loaded.policy.context_length();
     let (sources, prompts) = prompts(arguments, of_tasks, codec, options, context)?;
     let generation = Generation::from_options(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Creates the output before sampling so that errors are reported early.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
-    let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let create = |path| FileInPlace::create_beside(path, JSON_LINES, &inputs, arguments.force);
     let output = arguments.output.as_deref().map(create).transpose()?;
     let number = arguments.number.unwrap_or(1);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
@@ -120,17 +119,6 @@ pub(super) fn run(
         None => write_lines(&mut data_output(), codec, &sources, &groups, &settings)
             .context("cannot write to standard output"),
     }
-}
-
-/// Refuses endings of other formats, whose readers would not find what they expect.
-fn check_ending(path: &Path) -> anyhow::Result<()> {
-    let (_, ending) = FileOrigin::new(path);
-    anyhow::ensure!(
-        !["smi", "csv", "tsv", "txt", "sdf", "parquet"].contains(&ending.as_str()),
-        "-o {}: completions of this model are written as JSON lines; use a name that ends in .jsonl",
-        path.display()
-    );
-    Ok(())
 }
 
 /// Prints how many sampled ids have no token. A model can have more ids than its tokenizer has tokens.
@@ -158,13 +146,15 @@ struct Source {
 
 /// Keys of the output that do not come from the prompt's record, and those that an evaluation would take
 /// for the sampled completion, its prompt or its score.
-const OWN_KEYS: [&str; 23] = [
+const OWN_KEYS: [&str; 26] = [
+    "canonical_smiles",
     "completion",
     "completion_ids",
     "completions",
     "filled",
     "finish",
     "logprobs",
+    "molecule",
     "prompt",
     "prompt_ids",
     "prompt_key",
@@ -178,6 +168,7 @@ const OWN_KEYS: [&str; 23] = [
     "Score",
     "settings",
     "smiles",
+    "Smiles",
     "SMILES",
     "sum",
     "text",
