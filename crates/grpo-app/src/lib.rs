@@ -41,6 +41,7 @@ pub mod train_settings;
 mod trial_file;
 pub mod visible;
 mod vllm;
+mod written_by;
 mod wrong_folder;
 
 use std::ffi::OsString;
@@ -130,10 +131,16 @@ fn execute(command: AskedCommand, tasks: &Tasks) -> anyhow::Result<()> {
         ranks::refuse_several()?;
     }
     grpo_data::regular_file::forget_opened();
+    let configuration = match &command {
+        AskedCommand::Own(_, options) | AskedCommand::OfTask(_, options) => {
+            written_by::configuration_of(options)
+        }
+    };
     let ended = match command {
         AskedCommand::Own(command, options) => run_own(command, &options, tasks),
         AskedCommand::OfTask(command, options) => command.run(tasks, &options),
     };
+    let ended = ended.map_err(|error| written_by::with_writer(error, configuration.as_deref()));
     if ended.is_err() {
         // It may follow from the removal of incomplete files.
         output::stop_if_ending();

@@ -1,5 +1,6 @@
 //! Writes the files of a split, and checks that the files in a folder belong to the same split.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -66,6 +67,54 @@ pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Returns whether the folder holds a whole split with exactly these parts, given by their SHA-256
+/// hashes.
+///
+/// # Errors
+/// Returns an error if something else than a regular file has the name of a part.
+pub(crate) fn has_parts(
+    folder: &OwnFolder,
+    parts: &BTreeMap<&str, String>,
+) -> anyhow::Result<bool> {
+    refuse_foreign(folder)?;
+    let recorded = statistics(folder).map(|statistics| statistics[OUTPUTS].clone());
+    if recorded != Some(serde_json::to_value(parts)?) || folder.kind(UNFINISHED)?.is_some() {
+        return Ok(false);
+    }
+    for name in [PHASE1, PHASE2, TEST] {
+        let hash = match folder.is_kind(name, FileKind::File)? {
+            true => Some(sha256_of_file(&folder.path_of(name))?),
+            false => None,
+        };
+        if hash.as_ref() != parts.get(name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Describes the settings of the split in the folder, if its statistics can be read.
+pub(crate) fn settings_of(folder: &OwnFolder) -> Option<String> {
+    let statistics = statistics(folder)?;
+    let settings = [
+        ("--input", "input"),
+        ("--split-ratio", "split_ratio"),
+        ("--test-fraction", "test_fraction"),
+        ("--seed", "seed"),
+    ];
+    let said = settings.map(|(option, key)| match &statistics[key] {
+        Value::String(text) => Some(format!("{option} {text}")),
+        Value::Number(number) => Some(format!("{option} {number}")),
+        _ => None,
+    });
+    Some(said.into_iter().collect::<Option<Vec<_>>>()?.join(", "))
+}
+
+fn statistics(folder: &OwnFolder) -> Option<Value> {
+    let text = folder.open_file(STATISTICS).and_then(regular_file::read_data_from).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// Removes temporary files left behind by an interrupted split. The caller must hold the lock on

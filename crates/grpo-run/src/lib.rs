@@ -69,4 +69,5 @@ pub use logprobs::{CompletionLogprobs, LogprobTable};
 pub use manifest::{
     VerifiedFolder, sha256, sha256_of_file, sha256_of_manifest, verify, write_manifest,
 };
+pub use new_run::move_aside;
 pub use tensorboard::TensorBoard;

@@ -71,7 +71,10 @@ impl SummaryCommand {
     pub(super) fn replaces(&self, is_own_folder: bool) -> anyhow::Result<bool> {
         match is_own_folder {
             true => Ok(self.written.accepts_force()),
-            false => self.written.replaces(&format!("the summary `grpo {}`", self.words[0])),
+            false => {
+                let writer = format!("the summary `grpo {}`", self.words[0]);
+                self.written.replaces(&writer, false)
+            }
         }
     }
 }

@@ -46,7 +46,8 @@ pub(crate) struct PipelineArguments {
     /// Pipeline file (TOML)
     #[arg(value_name = "FILE")]
     pub(crate) pipeline: PathBuf,
-    /// Run every stage from scratch; existing run folders are renamed, nothing is deleted
+    /// Run every stage from scratch. Existing run folders, and files and folders in the way that no
+    /// pipeline wrote, are renamed; other results of this pipeline are replaced
     #[arg(long, help_heading = "Run")]
     force: bool,
     /// Value for a key of the last stage's configuration, e.g. --set train.steps=50; repeatable
@@ -95,7 +96,8 @@ impl PipelineArguments {
 pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
     let pipeline = Pipeline::read(&arguments.pipeline, commands, &arguments.set)?;
     let width = pipeline.name_width();
-    let request = Request { force: arguments.force, plain: arguments.plain };
+    let program = Program::new(arguments.threads, arguments.quiet)?;
+    let request = Request { force: arguments.force, plain: arguments.plain, program: &program };
     let plans = plan::plans(&pipeline, &request)?;
     let summaries = summary_words(&pipeline, arguments.command.is_some())?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
@@ -123,7 +125,6 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         };
         say_aside(format_args!("{:<width$} warning: {difference}{consequence}", stage.name));
     }
-    let program = Program::new(arguments.threads, arguments.quiet)?;
     for stage in &pipeline.stages {
         check_configuration(&program, stage)?;
     }
@@ -268,8 +269,8 @@ fn run_stages(
                     say_aside(format_args!("{:<width$} runs again: {reason}", stage.name));
                 }
                 let failed = || format!("stage `{}` failed; {resume}", stage.name);
-                let ended = stage
-                    .record_beginning()
+                let ended = set_aside(plan, &stage.name, width)
+                    .and_then(|()| stage.record_beginning())
                     .and_then(|()| program.run(words))
                     .and_then(|()| stage.check_result())
                     .and_then(|()| stage.record());
@@ -291,6 +292,20 @@ fn run_stages(
         finished.rows.push(summary::row(stage, outcome)?);
     }
     Ok(finished)
+}
+
+/// Renames what is in the way of a stage by appending `.old-1` or the next unused number.
+fn set_aside(plan: &Plan, name: &str, width: usize) -> anyhow::Result<()> {
+    let Plan::Run { aside, .. } = plan else { return Ok(()) };
+    for path in aside {
+        let renamed = grpo_run::move_aside(path)?;
+        say_aside(format_args!(
+            "{name:<width$} renamed {} to {}",
+            path.display(),
+            renamed.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Runs the command with `--check` to validate the configuration of a stage. This happens before

@@ -1,7 +1,7 @@
 //! Decides for each stage whether to reuse, resume or run it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use grpo_run::RunFolder;
@@ -13,12 +13,15 @@ use crate::run_files::config_of_run;
 use super::difference::first_difference;
 use super::file::{Pipeline, Stage, set_options};
 use super::own_reward::has_same_reward;
+use super::process::Program;
 use super::progress::{Files, Progress};
 
 /// Options of `grpo run` that affect the plan.
-pub(super) struct Request {
+pub(super) struct Request<'a> {
     pub(super) force: bool,
     pub(super) plain: bool,
+    /// Runs commands that compare results with those that a stage would write.
+    pub(super) program: &'a Program,
 }
 
 /// What to do with a stage.
@@ -34,6 +37,8 @@ pub(super) enum Plan {
         instead: Option<String>,
         /// Whether an input has changed since these results.
         is_outdated: bool,
+        /// Files and folders in its way, which are renamed first.
+        aside: Vec<PathBuf>,
     },
 }
 
@@ -42,9 +47,10 @@ impl fmt::Display for Plan {
         match self {
             Self::Reuse => f.write_str("finished, reused"),
             Self::Resume(words) => write!(f, "grpo {}", command_line(words)),
-            Self::Run { words, instead, .. } => {
+            Self::Run { words, instead, aside, .. } => {
                 write!(f, "grpo {}", command_line(words))?;
-                instead.iter().try_for_each(|reason| write!(f, "  # again: {reason}"))
+                instead.iter().try_for_each(|reason| write!(f, "  # again: {reason}"))?;
+                aside.iter().try_for_each(|path| write!(f, "; renames {}", path.display()))
             }
         }
     }
@@ -52,7 +58,7 @@ impl fmt::Display for Plan {
 
 /// Plans all stages. Once a stage has to run, all later ones run as well because they depend on its
 /// results.
-pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Vec<Plan>> {
+pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Result<Vec<Plan>> {
     let _phase = Phase::begin("comparing the inputs of the stages");
     let mut files = Files::default();
     // Why all following stages have to run.
@@ -73,9 +79,9 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
         let progress = match again_here {
             Some(_) if !stage.has_begun() => Progress::Missing,
             Some(reason) => Progress::Unusable(reason),
-            None => stage.progress(&mut files)?,
+            None => stage.progress(&mut files, request.program)?,
         };
-        let plan = stage.plan(progress, request)?;
+        let plan = stage.plan(progress, request, pipeline)?;
         if plan != Plan::Reuse {
             match stage.independent {
                 true => changed.push(stage),
@@ -87,12 +93,39 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Ve
     Ok(plans)
 }
 
+impl Pipeline {
+    /// Returns the places if all of them can be renamed: files, and folders that hold only files and
+    /// none that a stage reads.
+    fn renamable(&self, places: Vec<PathBuf>) -> Vec<PathBuf> {
+        let read: Vec<&PathBuf> = self
+            .stages
+            .iter()
+            .flat_map(|stage| stage.inputs.iter().chain(stage.config.iter().map(|of| &of.path)))
+            .collect();
+        let is_plain = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten();
+            entries.flatten().all(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()))
+        };
+        let can = |place: &PathBuf| {
+            place.file_name().is_some()
+                && !read.iter().any(|path| path.exists() && path.starts_with(place))
+                && (!place.is_dir() || (!place.is_symlink() && is_plain(place)))
+        };
+        if places.iter().all(can) { places } else { Vec::new() }
+    }
+}
+
 fn reason_of_earlier(stage: &Stage) -> String {
     format!("stage `{}` runs before it", stage.name)
 }
 
 impl Stage {
-    fn plan(&self, progress: Progress, request: &Request) -> anyhow::Result<Plan> {
+    fn plan(
+        &self,
+        progress: Progress,
+        request: &Request<'_>,
+        pipeline: &Pipeline,
+    ) -> anyhow::Result<Plan> {
         // An existing run that was started with the same values needs no new one.
         let is_same = self.set.is_empty() || self.ran_with_set();
         let mut words = vec![self.command.clone()];
@@ -115,18 +148,27 @@ impl Stage {
         words.extend(self.config.iter().map(|config| config.path.display().to_string()));
         words.extend(self.arguments.iter().cloned());
         words.extend(set_options(&self.set));
+        let foreign = match &self.config {
+            Some(_) => Vec::new(),
+            None => pipeline.renamable(self.written.foreign()),
+        };
         let replaces = match &self.config {
             Some(_) => instead.is_some() && self.has("force"),
-            None => self.written.replaces(&format!("stage `{}`", self.name))?,
+            None if request.force && !foreign.is_empty() => true,
+            None => {
+                let renames = !request.force && !foreign.is_empty();
+                self.written.replaces(&format!("stage `{}`", self.name), renames)?
+            }
         };
+        let aside = if request.force { foreign } else { Vec::new() };
         if replaces {
             words.push("--force".to_owned());
         }
         words.extend(self.plain(request));
-        Ok(Plan::Run { words, instead, is_outdated })
+        Ok(Plan::Run { words, instead, is_outdated, aside })
     }
 
-    fn plain(&self, request: &Request) -> Option<String> {
+    fn plain(&self, request: &Request<'_>) -> Option<String> {
         (request.plain && self.has("plain")).then(|| "--plain".to_owned())
     }
 

@@ -59,6 +59,19 @@ impl Program {
         self.wait(self.command(words).stdout(Stdio::null()), words)
     }
 
+    /// Runs a command whose output is discarded, and returns whether it succeeds.
+    ///
+    /// # Errors
+    /// Returns an error if the command cannot be started or is interrupted.
+    pub(super) fn succeeds(&self, words: &[String]) -> anyhow::Result<bool> {
+        let mut command = self.command(words);
+        match self.wait(command.stdout(Stdio::null()).stderr(Stdio::null()), words) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is::<StageFailed>() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn command(&self, words: &[String]) -> Command {
         let mut command = Command::new(&self.path);
         if let Some(threads) = self.threads {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::run_files::config_of_run;
 
 use super::file::{Stage, sets};
+use super::process::Program;
 
 /// Progress of a stage.
 pub(super) enum Progress {
@@ -47,13 +48,20 @@ impl Files {
 }
 
 impl Stage {
-    pub(super) fn progress(&self, files: &mut Files) -> anyhow::Result<Progress> {
+    pub(super) fn progress(
+        &self,
+        files: &mut Files,
+        program: &Program,
+    ) -> anyhow::Result<Progress> {
         if !self.has_begun() {
             return Ok(Progress::Missing);
         }
         let Some(config) = &self.config else {
             if let Some(reason) = self.incomplete() {
                 return Ok(Progress::Unusable(reason));
+            }
+            if self.would_write_the_same(program)? {
+                return Ok(Progress::Finished);
             }
             let outdated = self.changed_arguments().map(Ok);
             let outdated = outdated.or_else(|| self.changed_input(&[], files).transpose());

@@ -3,6 +3,7 @@
 use crate::output::command_line;
 
 use super::file::Stage;
+use super::process::Program;
 
 impl Stage {
     /// Records that the command of a stage without a run folder begins.
@@ -35,6 +36,16 @@ impl Stage {
             }
             Some(record) => (!record.is_finished()).then(|| "it did not finish".to_owned()),
         }
+    }
+
+    /// Returns whether results that no pipeline wrote are what the command would write, for example
+    /// because the user ran it before. Commands that can tell have the option `--verify`.
+    pub(super) fn would_write_the_same(&self, program: &Program) -> anyhow::Result<bool> {
+        if !self.has("verify") || self.written.record().is_some() {
+            return Ok(false);
+        }
+        let words = [self.own_words(), vec!["--verify".to_owned()]].concat();
+        program.succeeds(&words)
     }
 
     /// Returns the command and its arguments as the pipeline file has them.

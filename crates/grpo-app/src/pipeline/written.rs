@@ -52,15 +52,17 @@ impl Written {
     }
 
     /// Returns whether the command has to replace results of this pipeline. `writer` is the stage or
-    /// summary.
+    /// summary, and `renames` says whether `--force` would rename
+    /// what is in its way.
     ///
     /// # Errors
     /// Returns an error if it would replace anything else.
-    pub(super) fn replaces(&self, writer: &str) -> anyhow::Result<bool> {
+    pub(super) fn replaces(&self, writer: &str, renames: bool) -> anyhow::Result<bool> {
         if !self.accepts_force {
             return Ok(false);
         }
         let known = self.known();
+        let hint = if renames { " (--force does so)" } else { "" };
         let mut others = None;
         let mut replaces = false;
         for path in self.paths.iter().filter(|path| path.exists()) {
@@ -75,24 +77,48 @@ impl Written {
             }
             ensure!(
                 own.is_some(),
-                "{} exists, but this pipeline did not write it; rename it, or let {writer} write another file",
+                "{} exists, but this pipeline did not write it; rename it{hint}, or let {writer} write another file",
                 path.display()
             );
             let recorded = own.and_then(|own| own.sha256.as_ref());
             ensure!(
                 recorded.is_none_or(|recorded| Some(recorded) == sha256_of(path).as_ref()),
-                "{} has changed since this pipeline wrote it, and {writer} would replace it; rename or delete it",
+                "{} has changed since this pipeline wrote it, and {writer} would replace it; rename it{hint} or delete it",
                 path.display()
             );
             replaces = true;
         }
         if let (true, Some(folder)) = (replaces, others) {
             anyhow::bail!(
-                "{} contains files that this pipeline did not write, and {writer} could replace them; move them, or let it write to another folder",
-                folder.display()
+                "{} contains files that this pipeline did not write, and {writer} could replace them; move them{}, or let it write to another folder",
+                folder.display(),
+                if renames { " (--force renames the folder)" } else { "" }
             );
         }
         Ok(replaces)
+    }
+
+    /// Returns the existing files and folders that the command would replace although they are not
+    /// results of this pipeline, or have changed since.
+    pub(super) fn foreign(&self) -> Vec<PathBuf> {
+        let known = self.known();
+        let is_foreign = |path: &PathBuf| {
+            let own = known.iter().find(|own| is_same_place(&own.path, path));
+            match (path.is_dir(), own) {
+                (true, own) => own.is_none() && has_entries(path),
+                (false, None) => true,
+                (false, Some(own)) => own.sha256.is_some() && own.sha256 != sha256_of(path),
+            }
+        };
+        let mut places: Vec<PathBuf> = Vec::new();
+        let existing = self.paths.iter().filter(|path| self.accepts_force && path.exists());
+        for path in existing.filter(|path| is_foreign(path)) {
+            let place = self.place_of(path);
+            if !places.iter().any(|other| is_same_place(other, &place)) {
+                places.push(place);
+            }
+        }
+        places
     }
 
     /// Records that a command begins. What does not exist yet will be its own.

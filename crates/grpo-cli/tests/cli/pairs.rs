@@ -1,6 +1,7 @@
 //! Tweets and replies: `grpo split-data` and the two training phases that use its output.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use grpo_replies::{PairRecord, PhaseStatistics, read_pairs};
 use grpo_run::sha256_of_file;
@@ -187,6 +188,52 @@ fn the_phases_of_two_splits_are_not_read() {
     assert!(!place.path("one/.split-unfinished").exists());
 }
 
+/// A user who follows a remedy and splits by hand can go on with the pipeline.
+#[test]
+fn an_equal_split_is_accepted() {
+    let place = Place::new();
+    place.write("pairs.jsonl", lines(&pairs()));
+    let split = ["split-data", "--input", "pairs.jsonl", "--output-dir", "out"];
+    place.refuse(
+        &[&split[..], &["--verify"]].concat(),
+        str!["out does not hold this split; write it without --verify"],
+    );
+    assert!(!place.path("out").exists());
+    place.succeed(&split);
+    let before = place.files();
+    for options in [&[][..], &["--verify"], &["--seed=42"]] {
+        let ended = place.succeed(&[&split[..], options].concat());
+        let unchanged = "unchanged    out already holds this split\n";
+        assert!(ended.stdout.ends_with(unchanged), "{}", ended.stdout);
+        assert_eq!(place.files(), before);
+    }
+    // The remedy of a pipeline that did not write the split itself.
+    let pipeline = |seed: &str| {
+        place.write("p.toml", format!("[[stages]]\nname = \"split\"\ncommand = \"split-data\"\narguments = [\"--input\", \"pairs.jsonl\", \"--output-dir=out\", \"--seed={seed}\"]\noutputs = [\"out/phase_split_statistics.json\"]\n"));
+    };
+    pipeline("42");
+    let reused = place.succeed(&["run", "p.toml"]);
+    assert!(reused.stderr.contains("is finished and reused"), "{}", reused.stderr);
+    assert!(place.succeed(&["run", "p.toml", "--check"]).stdout.contains("finished, reused"));
+    pipeline("7");
+    place.refuse(
+        &["run", "p.toml"],
+        str!["out/phase_split_statistics.json exists, but this pipeline did not write it; rename it (--force does so), or let stage `split` write another file"],
+    );
+    place.succeed(&["run", "p.toml", "--force"]);
+    assert!(place.path("out.old-1/train_phase1_sft.jsonl").is_file());
+    // Other arguments, a changed part, and a part too many.
+    let other = "out/train_phase1_sft.jsonl already exists and belongs to another split (--input pairs.jsonl, --split-ratio 0.5, --test-fraction 0.0, --seed 7); use another --output-dir, or replace it with --force";
+    place.refuse(&split, other);
+    place.succeed(&[&split[..], &["--force"]].concat());
+    place.write("out/test_held_out.jsonl", "{}\n");
+    assert_eq!(place.run(&[&split[..], &["--verify"]].concat()).code, Some(1));
+    fs::remove_file(place.path("out/test_held_out.jsonl")).unwrap();
+    place.succeed(&[&split[..], &["--verify"]].concat());
+    place.write("out/train_phase2_grpo.jsonl", "{}\n");
+    assert_eq!(place.run(&split).code, Some(1));
+}
+
 /// Two concurrent splits would mix their files and put pairs in both phases.
 #[test]
 fn one_split_at_a_time_writes_into_a_folder() {
@@ -251,14 +298,14 @@ fn an_impossible_split_leaves_no_files() {
     check(
         &["none.jsonl"],
         str![
-            "`none.jsonl` has no valid pairs: 1 lines were skipped (first: none.jsonl:1: missing `tweet_id`, `tweet` or `reply`); write one object per line with `tweet_id`, `tweet` and `reply`"
+            "`none.jsonl` has no valid pairs: 1 line was skipped (first: none.jsonl:1: missing `tweet_id`, `tweet` or `reply`); write one object per line with `tweet_id`, `tweet` and `reply`"
         ],
     );
     check(&["missing.jsonl"], str!["`missing.jsonl` does not exist; check the path"]);
     check(
         &["one.jsonl"],
         str![
-            "cannot split 1 distinct tweets into 2 parts, because all replies to a tweet stay together; use at least 2 tweets"
+            "cannot split 1 distinct tweet into 2 parts, because all replies to a tweet stay together; use at least 2 tweets"
         ],
     );
     check(

@@ -19,7 +19,7 @@ outputs = ["mine.csv"]
 fn a_file_of_the_user_is_not_replaced() {
     let place = Place::new();
     place.write("mine.csv", "a file of the user\n");
-    let refused = "mine.csv exists, but this pipeline did not write it; rename it, or let stage `make` write another file";
+    let refused = "mine.csv exists, but this pipeline did not write it; rename it (--force does so), or let stage `make` write another file";
     for (what, stage) in [
         ("an output", MAKE.to_owned()),
         (
@@ -33,9 +33,7 @@ fn a_file_of_the_user_is_not_replaced() {
         ),
     ] {
         place.write("p.toml", &stage);
-        for options in
-            [&["run", "p.toml"][..], &["run", "p.toml", "--check"], &["run", "p.toml", "--force"]]
-        {
+        for options in [&["run", "p.toml"][..], &["run", "p.toml", "--check"]] {
             let before = place.files();
             let ended = place.run(options);
             let said = ended.stderr.replace("./mine.csv", "mine.csv");
@@ -56,8 +54,45 @@ fn a_file_of_the_user_is_not_replaced() {
     place.write("p.toml", MAKE);
     place.refuse(
         &["run", "p.toml"],
-        str!["mine.csv has changed since this pipeline wrote it, and stage `make` would replace it; rename or delete it"],
+        str!["mine.csv has changed since this pipeline wrote it, and stage `make` would replace it; rename it (--force does so) or delete it"],
     );
+}
+
+/// `--force` never fails because of files in its way, and deletes none that the pipeline did not
+/// write.
+#[test]
+fn force_renames_what_the_pipeline_did_not_write() {
+    let place = Place::new();
+    place.write("mine.csv", "a file of the user\n");
+    place.write("p.toml", MAKE.replace("outputs = [\"mine.csv\"]", "outputs = [\"./mine.csv\"]"));
+    let checked = place.succeed(&["run", "p.toml", "--force", "--check"]);
+    assert!(checked.stdout.contains("; renames ./mine.csv\n"), "{}", checked.stdout);
+    let ended = place.succeed(&["run", "p.toml", "--force"]);
+    let renamed = "make         renamed ./mine.csv to ./mine.csv.old-1\n";
+    assert!(ended.stderr.contains(renamed), "{}", ended.stderr);
+    assert_eq!(place.read("mine.csv.old-1"), "a file of the user\n");
+    assert_ne!(place.read("mine.csv"), "a file of the user\n");
+    place.write("mine.csv", "edited\n");
+    place.succeed(&["run", "p.toml", "--force"]);
+    assert_eq!(place.read("mine.csv.old-2"), "edited\n");
+    // Its own files are replaced.
+    place.succeed(&["run", "p.toml", "--force"]);
+    assert!(!place.path("mine.csv.old-3").exists());
+
+    // A folder with inputs or other folders stays.
+    let split = "[[stages]]\nname = \"split\"\ncommand = \"split-data\"\narguments = [\"--input\", \"d/pairs.jsonl\", \"--output-dir\", \"d\"]\ninputs = [\"d/pairs.jsonl\"]\noutputs = [\"d/phase_split_statistics.json\"]\n";
+    fs::create_dir(place.path("d")).unwrap();
+    place.write("d/pairs.jsonl", "{}\n");
+    place.write("d/phase_split_statistics.json", "{}\n");
+    place.write("p.toml", split);
+    for options in [&["run", "p.toml"][..], &["run", "p.toml", "--force"]] {
+        let before = place.files();
+        place.refuse(
+            options,
+            str!["d/phase_split_statistics.json exists, but this pipeline did not write it; rename it, or let stage `split` write another file"],
+        );
+        assert_eq!(place.files(), before);
+    }
 }
 
 /// An interrupted command leaves files that are its own.

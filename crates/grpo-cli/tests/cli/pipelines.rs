@@ -301,7 +301,7 @@ fn a_stage_whose_arguments_changed_runs_again() {
     assert_eq!((relaxed.code, outcomes(&relaxed)), (Some(0), vec!["done"]), "{}", relaxed.stderr);
     fs::remove_file(place.path(".gate.json.stage.json")).unwrap();
     let unknown = gate("0.4");
-    let foreign = "error: gate.json exists, but this pipeline did not write it; rename it, or let stage `gate` write another file\n";
+    let foreign = "error: gate.json exists, but this pipeline did not write it; rename it (--force does so), or let stage `gate` write another file\n";
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(1), foreign));
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::split_files::{
-    DRAWING, FILES, PHASE1, PHASE2, STATISTICS, TEST, clear_leftovers, complete, name_all,
-    refuse_foreign,
+    DRAWING, FILES, PHASE1, PHASE2, STATISTICS, TEST, clear_leftovers, complete, has_parts,
+    name_all, refuse_foreign, settings_of,
 };
 use crate::{
     MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine,
@@ -58,9 +58,12 @@ pub(crate) struct SplitDataArguments {
     /// Random seed
     #[arg(long, default_value_t = 42, help_heading = "Split")]
     seed: u64,
-    /// Overwrite the files from a previous split
+    /// Overwrite the files from a different previous split
     #[arg(long, help_heading = "Output")]
     force: bool,
+    /// Check that the output folder already holds this split, then exit without writing anything
+    #[arg(long, conflicts_with = "force", help_heading = "Output")]
+    verify: bool,
 }
 
 /// The contents of `phase_split_statistics.json`.
@@ -125,7 +128,6 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         folder.display()
     );
     grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
-    refuse_earlier(arguments)?;
     let read = read_pairs(&arguments.input)?;
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     for name in FILES {
@@ -166,30 +168,75 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let drawing = distributions("Engagement score (reply likes / tweet likes)", &samples);
     // The statistics are written last, so their presence indicates that the output is complete.
     let contents = [texts, vec![(DRAWING, drawing), (STATISTICS, json)]].concat();
+    write_split(arguments, &statistics, &file.outputs, &contents)
+}
+
+/// Writes the files of a split, unless the folder already holds it. `outputs` are the hashes of its
+/// parts.
+fn write_split(
+    arguments: &SplitDataArguments,
+    statistics: &PhaseStatistics,
+    outputs: &BTreeMap<&str, String>,
+    contents: &[(&str, String)],
+) -> anyhow::Result<()> {
+    let folder = &arguments.output_dir;
+    let holds = |own: &OwnFolder| anyhow::Ok(!arguments.force && has_parts(own, outputs)?);
+    let unchanged = || {
+        tell(statistics);
+        say(format_args!("unchanged    {} already holds this split", folder.display()));
+    };
+    let open = || {
+        OwnFolder::open(folder)
+            .with_context(|| format!("cannot open the folder {}", folder.display()))
+    };
+    if folder.is_dir() {
+        let own = open()?;
+        if holds(&own)? {
+            unchanged();
+            return Ok(());
+        }
+        // Before anything is written.
+        if !arguments.verify {
+            refuse_earlier(arguments, &own)?;
+        }
+    }
+    anyhow::ensure!(
+        !arguments.verify,
+        "{} does not hold this split; write it without --verify",
+        folder.display()
+    );
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     // Two concurrent splits could leave a mixture of their files, with some pairs in both phases.
-    let own = OwnFolder::open(folder)
-        .with_context(|| format!("cannot open the folder {}", folder.display()))?;
+    let own = open()?;
     refuse_foreign(&own)?;
     let _lock = lock_folder(&own)?;
     grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
-    refuse_earlier(arguments)?;
+    if holds(&own)? {
+        unchanged();
+        return Ok(());
+    }
+    refuse_earlier(arguments, &own)?;
     clear_leftovers(&own)?;
-    name_all(&own, complete(folder, &contents)?)?;
-    tell(&statistics);
+    name_all(&own, complete(folder, contents)?)?;
+    tell(statistics);
     say(format_args!("written      {}", folder.display()));
     Ok(())
 }
 
-/// Returns an error if the folder contains a previous split, unless `--force` is given.
-fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
+/// Returns an error if the folder contains another split, unless `--force` is given.
+fn refuse_earlier(arguments: &SplitDataArguments, folder: &OwnFolder) -> anyhow::Result<()> {
     for name in FILES {
         let path = arguments.output_dir.join(name);
-        anyhow::ensure!(
-            arguments.force || path.symlink_metadata().is_err(),
-            "{} already exists; use another --output-dir, or replace it with --force",
-            path.display()
+        if arguments.force || path.symlink_metadata().is_err() {
+            continue;
+        }
+        let settings = settings_of(folder)
+            .map(|settings| format!(" and belongs to another split ({settings})"));
+        anyhow::bail!(
+            "{} already exists{}; use another --output-dir, or replace it with --force",
+            path.display(),
+            settings.unwrap_or_default()
         );
     }
     Ok(())

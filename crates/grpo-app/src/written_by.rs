@@ -1,0 +1,180 @@
+//! Names the command that writes a missing input, from the configurations next to the one that needs
+//! it.
+
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use grpo_report::command_of;
+use toml::{Table, Value};
+
+use crate::config;
+use crate::output::{command_line, sentence};
+
+/// Maximum number of configurations that are read. More are not examples of one task.
+const MOST_FILES: usize = 200;
+
+/// What an error says about a missing file or folder.
+const MISSING: &str = " does not exist";
+
+/// Returns the configuration file that a command was given.
+pub(crate) fn configuration_of(options: &ArgMatches) -> Option<PathBuf> {
+    let values = options.try_get_raw("config").ok().flatten();
+    values.and_then(|mut values| values.next()).map(PathBuf::from)
+}
+
+/// Replaces the general advice of an error about a missing input by the command that writes it, if a
+/// configuration in the same folder says which one that is.
+pub(crate) fn with_writer(error: anyhow::Error, configuration: Option<&Path>) -> anyhow::Error {
+    let said = sentence(&error);
+    let Some((configuration, at)) = configuration.zip(said.find(MISSING)) else { return error };
+    let end = at + MISSING.len();
+    let is_end = |c: char| c.is_whitespace() || "`\"'".contains(c);
+    let missing = said[..at].trim_end_matches(is_end).rsplit(is_end).next().unwrap_or_default();
+    match writer(configuration, Path::new(missing)) {
+        Some(writer) => anyhow::anyhow!("{}; {writer}", &said[..end]),
+        None => error,
+    }
+}
+
+/// Describes which command writes `missing`, and which pipeline runs it together with the
+/// configuration that needs it.
+pub(crate) fn writer(configuration: &Path, missing: &Path) -> Option<String> {
+    if missing.as_os_str().is_empty() || missing.exists() {
+        return None;
+    }
+    let others = configurations_beside(configuration);
+    let (mut of_run, mut of_stage, mut pipeline) = (None, None, None);
+    for (path, keys) in &others {
+        let stages = keys.get("stages").and_then(Value::as_array);
+        let stages = stages.into_iter().flatten().filter_map(Value::as_table);
+        for stage in stages {
+            of_stage = of_stage.or_else(|| words_of_stage(stage, missing));
+            let is_own = texts(stage, "config").any(|of| Path::new(of) == configuration);
+            let is_repeated = texts(stage, "name").any(|name| name.contains("{seed}"));
+            if pipeline.is_none() && is_own && !is_repeated {
+                pipeline = Some(command_line(["grpo", "run", &path.display().to_string()]));
+            }
+        }
+        let run = keys.get("run").and_then(Value::as_str);
+        if of_run.is_none() && run.is_some_and(|run| missing.starts_with(run)) {
+            let path = path.display().to_string();
+            of_run = Some(command_line(["grpo", command_of(keys), &path]));
+        }
+    }
+    let command = of_run.or(of_stage)?;
+    Some(match pipeline {
+        Some(all) => format!("`{command}` writes it, and `{all}` runs all stages"),
+        None => format!("`{command}` writes it"),
+    })
+}
+
+/// Returns the command line of a stage without a configuration if it writes `missing`: one of its
+/// outputs, or a file in the folder that it is told to write them to.
+fn words_of_stage(stage: &Table, missing: &Path) -> Option<String> {
+    if stage.contains_key("config") || texts(stage, "arguments").any(|word| word.contains("{seed}"))
+    {
+        return None;
+    }
+    let is_written = texts(stage, "outputs").any(|output| {
+        let folder = texts(stage, "arguments")
+            .map(|word| word.split_once('=').map_or(word, |(_, value)| value))
+            .find(|word| !word.is_empty() && Path::new(output).starts_with(word));
+        missing == Path::new(output) || folder.is_some_and(|folder| missing.starts_with(folder))
+    });
+    let words = ["grpo"].into_iter().chain(texts(stage, "command"));
+    is_written.then(|| command_line(words.chain(texts(stage, "arguments"))))
+}
+
+/// Returns a text, or the texts of a list.
+fn texts<'a>(table: &'a Table, key: &str) -> impl Iterator<Item = &'a str> {
+    let (one, list) = match table.get(key) {
+        Some(Value::Array(list)) => (None, list.as_slice()),
+        one => (one, [].as_slice()),
+    };
+    one.into_iter().chain(list).filter_map(Value::as_str)
+}
+
+/// Reads the other configurations of a folder, in the order of their names. Files that are not valid
+/// are left out.
+fn configurations_beside(configuration: &Path) -> Vec<(PathBuf, Table)> {
+    let folder = configuration.parent().unwrap_or(Path::new(""));
+    let listed = match folder.as_os_str().is_empty() {
+        true => Path::new(".").read_dir(),
+        false => folder.read_dir(),
+    };
+    let names = listed.into_iter().flatten().flatten().map(|entry| folder.join(entry.file_name()));
+    let is_other = |path: &PathBuf| {
+        path.extension().is_some_and(|ending| ending == "toml") && path != configuration
+    };
+    let mut paths: Vec<PathBuf> = names.filter(is_other).take(MOST_FILES).collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let keys = config::load::<Table>(&path, &[]).ok()?.value;
+        Some((path, keys))
+    };
+    paths.into_iter().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_writes_a_missing_input_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let here = place.path().display().to_string();
+        let files = [
+            ("sft.toml", "run = \"HERE/runs/sft\"\n[pretrain]\nsteps = 1\n"),
+            ("judge.toml", "run = \"HERE/runs/judge\"\n[judge]\nsteps = 1\n"),
+            ("broken.toml", "run = \"HERE/runs/broken"),
+            (
+                "pipeline.toml",
+                "[[stages]]\nname = \"split\"\ncommand = \"split-data\"\narguments = [\"--input\", \"pairs.jsonl\", \"--output-dir=HERE/data\"]\noutputs = [\"HERE/data/s.json\"]\n[[stages]]\nname = \"grpo\"\ncommand = \"train\"\nconfig = \"HERE/grpo.toml\"\n",
+            ),
+            ("grpo.toml", "run = \"HERE/runs/grpo\"\n"),
+        ];
+        for (name, text) in files {
+            std::fs::write(at(name), text.replace("HERE", &here)).unwrap();
+        }
+        let told = |of: &str, message: &str| {
+            let error = anyhow::anyhow!(message.replace("HERE", &here));
+            sentence(&with_writer(error, Some(&at(of)))).replace(&here, "HERE")
+        };
+        let all = ", and `grpo run HERE/pipeline.toml` runs all stages";
+        let cases = [
+            (
+                "grpo.toml",
+                "adapter folder HERE/runs/sft/adapter does not exist; an adapter folder contains a",
+                format!(
+                    "adapter folder HERE/runs/sft/adapter does not exist; `grpo pretrain HERE/sft.toml` writes it{all}"
+                ),
+            ),
+            (
+                "grpo.toml",
+                "reward.judge: folder HERE/runs/judge/model does not exist; check the path",
+                format!(
+                    "reward.judge: folder HERE/runs/judge/model does not exist; `grpo train-judge HERE/judge.toml` writes it{all}"
+                ),
+            ),
+            (
+                "sft.toml",
+                "`HERE/data/phase1.jsonl` does not exist; check the path",
+                "`HERE/data/phase1.jsonl` does not exist; `grpo split-data --input pairs.jsonl --output-dir=HERE/data` writes it".to_owned(),
+            ),
+        ];
+        for (of, message, expected) in cases {
+            assert_eq!(told(of, message), expected);
+        }
+        // Nothing says who writes these.
+        for message in [
+            "`HERE/datas/phase1.jsonl` does not exist; check the path",
+            "`HERE/runs/grpo/adapter` does not exist; check the path",
+            "`HERE/sft.toml` does not exist; check the path",
+            "the key does not exist",
+            " does not exist",
+        ] {
+            assert_eq!(told("grpo.toml", message), sentence(&anyhow::anyhow!(message)));
+        }
+    }
+}
