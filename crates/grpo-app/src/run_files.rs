@@ -11,7 +11,7 @@ use grpo_run::{
 
 use crate::config;
 use crate::device::chosen;
-use crate::output::say;
+use crate::output::{command_line, say};
 use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_folders::refuse_inside;
 
@@ -31,8 +31,9 @@ pub(crate) fn create_run(
     Ok(folder)
 }
 
-/// Checks that the input files of a run have not changed.
-pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
+/// Checks that the input files of a run have not changed. `resumed` is the folder of a run that would
+/// continue.
+pub(crate) fn unchanged(resumed: Option<&RunFolder>, files: &[DataFile]) -> anyhow::Result<()> {
     for file in files {
         let DataFile { role, path, bytes, sha256 } = file;
         let now = DataFile::measure(role, path).with_context(|| {
@@ -43,13 +44,45 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
         })?;
         anyhow::ensure!(
             (now.bytes, &now.sha256) == (*bytes, sha256),
-            "`{}` is not the file that the run was started with: it has {} bytes and SHA-256 {}, but run.json has {bytes} and {sha256}; restore the original file, or start a new run with --run",
+            "`{}` is not the file that the run was started with: it has {} bytes and SHA-256 {}, but run.json has {bytes} and {sha256}; restore the original file, or {}",
             path.display(),
             now.bytes,
-            now.sha256
+            now.sha256,
+            match resumed {
+                Some(folder) if role == "reward" => continue_in_new_run(folder),
+                _ => "start a new run with --run".to_owned(),
+            }
         );
     }
     Ok(())
+}
+
+/// Describes how to train on with a changed reward. A run has one reward from its first to its last
+/// step, so this takes a new run, which starts from the policy of the old one.
+fn continue_in_new_run(folder: &RunFolder) -> String {
+    let run = folder.path();
+    let newest = || Some(folder.newest_checkpoint(None).ok()?.whole?.1.path().to_owned());
+    let trained = ["model", "adapter"].map(|kind| run.join(kind));
+    let trained = trained.into_iter().find(|folder| folder.is_dir()).or_else(newest);
+    let config = folder.config_path().display().to_string();
+    let Some(trained) = trained else {
+        return format!("start again in a new run: `grpo train {config} --run NEW`");
+    };
+    let train = |model: &Path| {
+        let model = format!("model={}", model.display());
+        command_line(["grpo", "train", &config, "--set", &model, "--run", "NEW"])
+    };
+    let sentence = "train on in a new run, which starts from the policy of this one:";
+    if !trained.join("adapter_config.json").is_file() {
+        return format!("{sentence} `{}`", train(&trained));
+    }
+    let base = config::load::<toml::Table>(&folder.config_path(), &[]).ok();
+    let base = base.and_then(|keys| Some(keys.value.get("model")?.as_str()?.to_owned()));
+    let base = base.unwrap_or_else(|| "MODEL".to_owned());
+    let adapter = trained.display().to_string();
+    let merge =
+        command_line(["grpo", "merge", "--model", &base, "--adapter", &adapter, "-o", "MERGED"]);
+    format!("{sentence} `{merge}`, then `{}`", train(Path::new("MERGED")))
 }
 
 /// Rejects input files that the run did not use originally.
@@ -104,7 +137,7 @@ pub(crate) fn reopen<T>(
     let lock = folder.lock()?;
     let info = folder.read_info()?;
     let config = read(&folder)?;
-    unchanged(&info.data)?;
+    unchanged(Some(&folder), &info.data)?;
     folder.recover_checkpoints()?;
     folder.clear_leftovers()?;
     folder.check_config(&info)?;

@@ -8,6 +8,7 @@ mod observer;
 
 use std::sync::Arc;
 
+use grpo_data::counted;
 use grpo_run::{EventKind, RunFolder};
 use grpo_runtime::Ranks;
 use grpo_train::{Ending, Evaluated, TrainError};
@@ -29,7 +30,7 @@ use crate::train_file::TrainFile;
 pub(crate) use observer::Show;
 
 use finished::Finished;
-use next_steps::next_steps;
+use next_steps::{how_to_go_on, next_steps};
 use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -200,6 +201,9 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
         saved.push(observer.checkpoint(training, false));
     }
     saved.push(observer.save(training, kind));
+    if saved.iter().all(Result::is_ok) {
+        how_to_go_on(session);
+    }
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
         error =
@@ -259,8 +263,8 @@ fn finish(
     });
     drop(deferred);
     let phase = (count > 0).then(|| {
-        say(format_args!("evaluating   {count} completions after training"));
-        Phase::begin(format!("sampling and scoring {count} completions"))
+        say(format_args!("evaluating   {} after training", counted(count, "completion")));
+        Phase::begin(format!("sampling and scoring {}", counted(count, "completion")))
     });
     let after = match training.evaluate() {
         // Interrupted during the last step or the evaluation.
@@ -294,7 +298,8 @@ fn say_idle(folder: &RunFolder, steps: u32) -> anyhow::Result<()> {
     let idle = idle_steps(folder)?;
     if 2 * idle > steps as usize {
         say(format_args!(
-            "in {idle} of {steps} steps, rewards were equal within every group or missing, so nothing was learned"
+            "in {idle} of {}, rewards were equal within every group or missing, so nothing was learned",
+            counted(steps, "step")
         ));
     }
     Ok(())

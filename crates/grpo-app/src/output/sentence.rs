@@ -8,7 +8,7 @@ use grpo_data::{in_plain_words, json_reason, plain_numbers, system_words};
 /// Joins an error and its causes into one sentence without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
-    for cause in error.chain().map(words) {
+    for cause in error.chain().map(|cause| without_traceback(words(cause))) {
         if sentence.is_empty() {
             sentence = cause;
         } else if !sentence.contains(&cause) {
@@ -22,6 +22,33 @@ pub fn sentence(error: &anyhow::Error) -> String {
     // Values from files and arguments may contain line breaks.
     let sentence = sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     cut(without_os_codes(&sentence))
+}
+
+/// First lines of a Python traceback. That of a syntax error has no heading.
+const TRACEBACKS: [&str; 2] = ["Traceback (most recent call last):", "  File \""];
+
+/// Returns the lines of the first Python traceback in an error.
+pub(crate) fn traceback(error: &anyhow::Error) -> Option<Vec<String>> {
+    error.chain().find_map(|cause| {
+        let words = words(cause);
+        let start = start_of_traceback(&words)?;
+        Some(words[start..].lines().map(str::to_owned).collect())
+    })
+}
+
+fn start_of_traceback(words: &str) -> Option<usize> {
+    let is_start = |at: &usize| *at == 0 || words[..*at].ends_with(['\n', ' ']);
+    TRACEBACKS.into_iter().filter_map(|first| words.find(first)).filter(is_start).min()
+}
+
+/// Replaces a traceback by its last lines: the type and the message of the exception.
+fn without_traceback(words: String) -> String {
+    let Some(start) = start_of_traceback(&words) else { return words };
+    let lines: Vec<&str> = words[start..].lines().collect();
+    // The lines of frames are indented. Those of a message usually are not.
+    let frames = lines.iter().rposition(|line| line.starts_with("  ") || line.is_empty());
+    let exception = &lines[frames.map_or(0, |last| last + 1)..];
+    if exception.is_empty() { words } else { words[..start].to_owned() + &exception.join(" ") }
 }
 
 /// Returns the start of the trailing words of `sentence` that `cause` repeats, e.g. `cannot write a.csv`
@@ -168,6 +195,36 @@ mod tests {
             let error = anyhow::anyhow!("{cause}").context(outer.to_owned());
             assert_eq!(sentence(&error), expected);
         }
+    }
+
+    #[test]
+    fn the_lines_of_a_traceback_follow_the_sentence() {
+        let frames = "Traceback (most recent call last):\n  File \"r.py\", line 5, in reward\n    raise X\n    ^^^^^^^\n";
+        for (words, expected) in [
+            (
+                format!("reward raised an exception:\n{frames}ValueError: bad luck"),
+                "outer: reward raised an exception: ValueError: bad luck",
+            ),
+            (
+                format!("an exception: {frames}ValueError: a\nb"),
+                "outer: an exception: ValueError: a b",
+            ),
+            (
+                format!("an exception:\n{frames}KeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n{frames}ValueError: b"),
+                "outer: an exception: ValueError: b",
+            ),
+            (
+                "r.py cannot be imported:\n  File \"r.py\", line 1\n    def f(\n         ^\nSyntaxError: '(' was never closed".to_owned(),
+                "outer: r.py cannot be imported: SyntaxError: '(' was never closed",
+            ),
+        ] {
+            let error = anyhow::anyhow!(words.clone()).context("outer");
+            assert_eq!(sentence(&error), expected);
+            let lines = traceback(&error).unwrap();
+            assert!(words.ends_with(&lines.join("\n")), "{lines:?}");
+            assert!(lines[0].contains("Traceback") || lines[0].starts_with("  File"), "{lines:?}");
+        }
+        assert_eq!(traceback(&anyhow::anyhow!("a file: File \"x\" is missing")), None);
     }
 
     #[test]

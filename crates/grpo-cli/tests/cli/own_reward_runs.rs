@@ -113,6 +113,52 @@ fn kill_in_a_call(place: &Place) {
     assert_eq!(objects(&place.read("run/metrics.jsonl")).len(), 6);
 }
 
+/// What a run that ends because of its reward prints leads to the end: the same reward resumes, and a
+/// mended one trains on in a new run.
+#[test]
+fn the_printed_remedies_of_a_failed_reward_work() {
+    let place = place("type = \"python\"\nfile = \"my_reward.py\"\n");
+    let code = "import os
+def reward(completions, trainer_state, **kwargs):
+    if trainer_state.global_step == 2 and not os.path.exists('works'):
+        raise ValueError('bad luck')
+    return [completion.count('C') / 9 for completion in completions]
+";
+    place.write("my_reward.py", code);
+    let ended = place.run(&["train", "train.toml", "--set", "eval.samples=0"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let resume =
+        "resume       grpo train --resume run --run-reward   # with the same reward files\n";
+    assert!(ended.stdout.contains(resume), "{}", ended.stdout);
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    let error = lines.iter().position(|line| line.starts_with("error: ")).unwrap();
+    assert!(
+        lines[error].ends_with("reward raised an exception: ValueError: bad luck"),
+        "{lines:?}"
+    );
+    assert_eq!(lines[error + 1], "    Traceback (most recent call last):");
+    assert!(lines[error + 2].starts_with("      File \""), "{lines:?}");
+    assert_eq!(*lines.last().unwrap(), "    ValueError: bad luck");
+
+    place.write("my_reward.py", code.replace("bad luck", "worse luck"));
+    let refused = place.run(&["train", "--resume", "run", "--run-reward"]);
+    assert_eq!(refused.code, Some(1));
+    let command = "grpo train run/config.toml --set model=run/model --run NEW";
+    let remedy = format!(
+        "restore the original file, or train on in a new run, which starts from the policy of this one: `{command}`\n"
+    );
+    assert!(refused.stderr.ends_with(&remedy), "{}", refused.stderr);
+    place.write("my_reward.py", "def reward(completion): return completion.count('C') / 9");
+    place.succeed(&command.split(' ').skip(1).collect::<Vec<_>>());
+    place.succeed(&["audit", "NEW"]);
+
+    // The program itself is as before.
+    place.write("my_reward.py", code);
+    place.write("works", "");
+    place.succeed(&["train", "--resume", "run", "--run-reward"]);
+    place.succeed(&["audit", "run"]);
+}
+
 #[test]
 fn a_run_that_is_killed_during_a_call_resumes() {
     let python = "type = \"python\"\nfile = \"my_reward.py\"\n";

@@ -52,6 +52,7 @@ impl Finished {
         let Self { file, step } = self;
         let (kind, steps, run) = (kind(file), file.train.steps, run.display().to_string());
         let done = match u64::from(steps) == *step {
+            true if steps == 1 => "its only step is done".to_owned(),
             true => format!("all {steps} steps are done"),
             false => format!("it ended after step {step} of {steps}, at train.max_reward_calls"),
         };

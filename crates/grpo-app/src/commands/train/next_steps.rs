@@ -4,6 +4,7 @@ use grpo_data::{Codec, Prompt};
 use serde_json::Value;
 
 use crate::output::{command_line, say};
+use crate::run_reward::resume_command;
 use crate::session::Session;
 
 /// Prompts that are longer would fill the screen; the command then reads the file of prompts.
@@ -25,6 +26,24 @@ pub(super) fn next_steps(session: &Session) {
     let commands = try_out(session).into_iter().chain([report, explain]);
     for (command, title) in commands.zip(["next"].into_iter().chain(std::iter::repeat(""))) {
         say(format_args!("{title:<12} grpo {}", command_line(command)));
+    }
+}
+
+/// Prints how to continue a run that failed, which has saved its progress.
+pub(super) fn how_to_go_on(session: &Session) {
+    let Session { folder, file, kind, .. } = session;
+    let resume = resume_command("train", folder.path(), file);
+    let has_files = file.reward.spec().files().is_ok_and(|files| !files.is_empty());
+    match has_files {
+        true => say(format_args!("resume       grpo {resume}   # with the same reward files")),
+        false => say(format_args!("resume       grpo {resume}")),
+    }
+    if has_files {
+        let trained = folder.path().join(kind);
+        say(format_args!(
+            "changed      a changed reward file needs a new run; {} holds the policy to start it from (docs/guides/own-reward.md)",
+            trained.display()
+        ));
     }
 }
 
