@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use grpo_data::statistics::{CLEAR, is_clear};
-use grpo_data::{Codec, Group, Prompt, Sample};
+use grpo_data::{Codec, Group, Prompt, Sample, counted};
 use grpo_eval::{Change, RewardChange, RewardSummary};
 use grpo_rewards::{Identity, Outcome, PartName};
 use grpo_run::{ComparedSample, Comparison, DiversityScale, Measure};
@@ -82,7 +82,7 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
         let change = Change::of_pairs(before.iter().map(of).zip(after.iter().map(of)));
         rows.push(row(name.to_owned(), mean(before), mean(after), change));
     }
-    let samples = format!("{} completions", before.samples);
+    let samples = counted(before.samples, "completion");
     let table = table([&samples, "before", "after", "change ± its error"], rows, 1..);
     match unclear.is_empty() {
         true => table.to_string(),

@@ -171,7 +171,7 @@ impl DataReader for Records {
     }
 
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {
-        let note = thinking_note(from.thinking, from.codec.has_thinking_switch())?;
+        let note = thinking_note(from.thinking, Thinking::of(from.codec))?;
         let options = ChatOptions::for_answer(from.thinking);
         let PromptFile { prompts, lines, report } =
             PromptFile::read(from.file, from.codec, &options, from.longest)?;
@@ -191,9 +191,7 @@ impl DataReader for Records {
         let options = ChatOptions::for_answer(thinking);
         let read = ExampleFile::read(file, codec, &options, longest, validation_fraction, seed)?;
         let mut report = read.report.to_string();
-        report.extend(
-            thinking_note(thinking, codec.has_thinking_switch())?.map(|n| format!("; {n}")),
-        );
+        report.extend(thinking_note(thinking, Thinking::of(codec))?.map(|n| format!("; {n}")));
         if validation_fraction > 0.0 {
             let Examples { train, validation } = &read.examples;
             report +=
@@ -205,15 +203,44 @@ impl DataReader for Records {
     }
 }
 
-/// Returns a note if `data.thinking` has no effect because the chat template has no such switch.
+/// What a chat template does about thinking.
+#[derive(Clone, Copy)]
+pub(crate) enum Thinking {
+    /// It has a switch.
+    Switch,
+    /// It has none, although it mentions thinking: the model may think whatever the key says.
+    Always,
+    /// It does not mention thinking.
+    Never,
+}
+
+impl Thinking {
+    fn new(has_switch: bool, is_mentioned: bool) -> Self {
+        match (has_switch, is_mentioned) {
+            (true, _) => Self::Switch,
+            (false, true) => Self::Always,
+            (false, false) => Self::Never,
+        }
+    }
+
+    fn of(codec: &Codec) -> Self {
+        Self::new(codec.has_thinking_switch(), codec.mentions_thinking())
+    }
+}
+
+/// Returns a note if `data.thinking` has no effect because the chat template has no such switch. A
+/// model that never thinks does what `thinking = false` asks for.
 ///
 /// # Errors
 /// Returns an error if the template cannot enable thinking although the key asks for it.
 pub(crate) fn thinking_note(
     thinking: Option<bool>,
-    has_switch: bool,
+    of_template: Thinking,
 ) -> anyhow::Result<Option<String>> {
-    let Some(thinking) = thinking.filter(|_| !has_switch) else { return Ok(None) };
+    let thinking = match (thinking, of_template) {
+        (None, _) | (_, Thinking::Switch) | (Some(false), Thinking::Never) => return Ok(None),
+        (Some(thinking), _) => thinking,
+    };
     let effect = no_thinking_switch(&format!("data.thinking = {thinking}"), &"the model");
     anyhow::ensure!(!thinking, "{effect}; remove it");
     Ok(Some(effect))
@@ -233,8 +260,10 @@ pub(crate) fn check_thinking(
     }
     // Other faults of the folder are found when the model is loaded.
     let Ok(template) = ChatTemplate::from_folder(model) else { return Ok(None) };
-    let has_switch = template.is_some_and(|template| template.has_thinking_switch());
-    thinking_note(thinking, has_switch)
+    let of_template = template.map_or(Thinking::Never, |template| {
+        Thinking::new(template.has_thinking_switch(), template.mentions_thinking())
+    });
+    thinking_note(thinking, of_template)
 }
 
 /// A `[data]` section, consisting of the command's keys and the file format's keys.

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 /// Returns the end of a message about a missing file, with advice on how to get the examples if
-/// `path` looks like one of them.
+/// `path` looks like one of them. Inside of a project, it is a wrong path.
 pub(crate) fn example_hint(path: &Path) -> &'static str {
-    match path.starts_with("configs") || path.starts_with("data") {
-        true => "; `grpo init-project DIR` writes the examples into a new folder",
-        false => "; check the path",
+    match ["configs", "data"].into_iter().find(|folder| path.starts_with(folder)) {
+        Some(folder) if !Path::new(folder).is_dir() => {
+            "; `grpo init-project DIR` writes the examples into a new folder"
+        }
+        _ => "; check the path",
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use grpo_core::{MeanAndStd, TokenOutcome};
-use grpo_data::Finish;
+use grpo_data::{Finish, counted};
 use grpo_run::{CompletionRecord, RecordedOutcome};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -241,11 +241,15 @@ impl Explanation {
         };
         let rest = words_of_rest(&self.outcomes, None);
         let rest = if rest.is_empty() { rest } else { format!("; {rest}") };
-        answer.push(format!("{moved} of {all} tokens{often} were moved by the rewards{rest}."));
+        answer.push(format!(
+            "{moved} of {}{often} were moved by the rewards{rest}.",
+            counted(all, "token")
+        ));
         if self.constant_groups > 0 {
             answer.push(format!(
-                "In {} of {} groups, all rewards are equal.",
-                self.constant_groups, self.group_count
+                "In {} of {}, all rewards are equal.",
+                self.constant_groups,
+                counted(self.group_count, "group")
             ));
         }
         answer.extend(unrecorded.sentences());
@@ -266,11 +270,12 @@ impl Explanation {
             let mut constants = self.groups.iter().filter_map(|group| group.constant);
             let first = constants.next().unwrap_or(f64::NAN);
             return match constants.all(|other| other == first) {
+                true if self.group_count == 1 => format!("all rewards are {first}"),
                 true => format!("in all {} groups, all rewards are {first}", self.group_count),
                 false => format!("in all {} groups, the rewards are equal", self.group_count),
             };
         }
-        format!("of {all} tokens, {}", words_of_rest(&self.outcomes, None))
+        format!("of {}, {}", counted(all, "token"), words_of_rest(&self.outcomes, None))
     }
 
     fn count(&self, outcome: TokenOutcome) -> u64 {

@@ -1,6 +1,7 @@
 //! Summary of a `grpo train` run that is printed before the first step.
 
 use burn::module::Module;
+use grpo_data::counted;
 use grpo_model::{LanguageModel, Policy};
 use toml::{Table, Value};
 
@@ -51,7 +52,9 @@ pub(crate) fn plan(file: &TrainFile, ranks: usize, seconds_per_completion: Optio
     });
     let rate = file.optimizer.learning_rate;
     format!(
-        "plan         {steps} steps of {completions} completions, learning rate {rate:e}{}",
+        "plan         {} of {}, learning rate {rate:e}{}",
+        counted(steps, "step"),
+        counted(completions as u64, "completion"),
         time.unwrap_or_default()
     )
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{Codec, Group, Prompt, Purpose};
+use grpo_data::{Codec, Group, Prompt, Purpose, counted};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
@@ -80,7 +80,7 @@ pub fn generate<M: LanguageModel>(
     let key =
         StepKey { seed: generation.seed, purpose: Purpose::EVALUATION, step: 0, policy_version: 0 };
     let count = prompts.len() as u64 * u64::from(number);
-    let _phase = Phase::begin(format!("sampling {count} completions"));
+    let _phase = Phase::begin(format!("sampling {}", counted(count, "completion")));
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
 }
 

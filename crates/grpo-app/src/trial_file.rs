@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use grpo_data::counted;
 use grpo_train::{GuardAction, GuardConfig};
 use toml::Value;
 
@@ -46,7 +47,8 @@ pub(crate) fn trial_file(
     let steps = if in_set { long.train.steps } else { arguments.steps.unwrap_or(STEPS) };
     anyhow::ensure!(
         steps >= LEAST_STEPS,
-        "a trial of {steps} steps is too short; expected at least {LEAST_STEPS}"
+        "a trial of {} is too short; expected at least {LEAST_STEPS}",
+        counted(steps, "step")
     );
     let command = config::Command { name: "grpo trial sets", keys: keys(&long, steps)? };
     let loaded = TrainFile::parse(config::load_for(path, &command, set)?, tasks)?;

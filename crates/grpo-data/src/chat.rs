@@ -48,6 +48,7 @@ pub struct ChatTemplate {
     special_tokens: BTreeMap<&'static str, String>,
     path: PathBuf,
     has_thinking_switch: bool,
+    mentions_thinking: bool,
 }
 
 /// Special tokens in `tokenizer_config.json` that `transformers` passes to templates.
@@ -91,6 +92,7 @@ impl ChatTemplate {
             )));
         }
         let has_thinking_switch = source.contains("enable_thinking");
+        let mentions_thinking = source.contains("think");
         let parsed = bounded(&path, PARSING, || Template::parse(&source))?;
         let template = parsed.map_err(|failure| {
             DataError::Invalid(format!(
@@ -100,12 +102,18 @@ impl ChatTemplate {
                 failure.reason
             ))
         })?;
-        Ok(Some(Self { template, special_tokens, path, has_thinking_switch }))
+        Ok(Some(Self { template, special_tokens, path, has_thinking_switch, mentions_thinking }))
     }
 
     /// Returns whether [`ChatOptions::enable_thinking`] can change what the template renders.
     pub fn has_thinking_switch(&self) -> bool {
         self.has_thinking_switch
+    }
+
+    /// Returns whether the template says anything about thinking. The templates of models that think
+    /// without a switch do.
+    pub fn mentions_thinking(&self) -> bool {
+        self.mentions_thinking
     }
 
     /// Renders a conversation.

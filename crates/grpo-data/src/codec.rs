@@ -386,6 +386,14 @@ impl Codec {
         }
     }
 
+    /// Returns whether the chat template says anything about thinking, with or without a switch.
+    pub fn mentions_thinking(&self) -> bool {
+        match &self.tokens {
+            Tokens::Text { chat: Some(chat), .. } => chat.mentions_thinking(),
+            _ => false,
+        }
+    }
+
     /// Decodes ids, including special tokens if they have a text.
     pub fn decode_all(&self, ids: &[u32]) -> String {
         match &self.tokens {

@@ -75,7 +75,13 @@ impl RecordReport {
 
     /// Returns the error for a file without usable records.
     fn nothing_left(&self, path: &Path) -> DataError {
-        let message = format!("`{}` has no usable record: {self}", path.display());
+        let message = match self.records {
+            0 => format!(
+                "`{}` has no records; write one JSON object per line, such as {{\"prompt\": \"…\", \"completion\": \"…\"}}",
+                path.display()
+            ),
+            _ => format!("`{}` has no usable record: {self}", path.display()),
+        };
         DataError::NoRecords { too_long: self.too_long_count as usize, message }
     }
 }

@@ -5,7 +5,7 @@
 //! itself. That allows only one adapter per model, and each forward pass computes the full matrix
 //! `W + s · A · B` (see docs/decisions/0010).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -175,6 +175,20 @@ impl Adapter {
     pub(crate) fn pairs(&self) -> &[LoraPair] {
         &self.pairs
     }
+}
+
+/// Returns the distinct names of layers for messages, in alphabetical order: the final components of
+/// their paths, with the one before if it is only a number.
+pub(crate) fn shown_names(layers: &[Adaptable]) -> Vec<String> {
+    let name = |layer: &Adaptable| {
+        let mut parts = layer.stored.rsplit('.');
+        let last = parts.next().unwrap_or_default();
+        match parts.next().filter(|_| last.bytes().all(|byte| byte.is_ascii_digit())) {
+            Some(before) => format!("{before}.{last}"),
+            None => last.to_owned(),
+        }
+    };
+    layers.iter().map(name).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Returns the distinct final components of the layer paths, in alphabetical order.

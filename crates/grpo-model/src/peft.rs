@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use self::excluded::Excluded;
 use self::targets::Targets;
 use crate::checkpoint::Checkpoint;
-use crate::lora::{Adapter, LoraConfig, LoraPair, last_names, scale};
+use crate::lora::{Adapter, LoraConfig, LoraPair, last_names, scale, shown_names};
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{Frozen, ModelError, Policy, Transformer, WeightsDigest};
 
@@ -192,7 +192,7 @@ fn adapter(
         let problem = format!(
             "adapter_config.json targets {}, but the linear layers of this model are {}; was the adapter trained on a different base model?",
             scales.targets,
-            last_names(&layers).join(", ")
+            shown_names(&layers).join(", ")
         );
         return Err(ModelError::in_file(weights.path(), problem));
     }
@@ -248,7 +248,7 @@ fn adapter(
     if let Some(name) = weights.names().next() {
         let problem = format!(
             "'{name}' does not match a linear layer of this model ({}); was the adapter trained on a different base model?",
-            last_names(&layers).join(", ")
+            shown_names(&layers).join(", ")
         );
         return Err(ModelError::in_file(weights.path(), problem));
     }

@@ -211,7 +211,7 @@ impl DataReader for MoleculeKeys {
             return Err(ConfigFault::from_sentence(
                 format!("data.{key}"),
                 format!(
-                    "data.{key} is only valid for text files, but data.file contains molecules; remove it"
+                    "data.{key} is only valid for a model of text, whose data.file is JSON lines or Parquet, but a `.smi` or `.csv` file is read as molecules; convert the file (`.jsonl`), or remove data.{key} if the model is one of molecules"
                 ),
             ));
         }
@@ -230,7 +230,7 @@ impl DataReader for MoleculeKeys {
 
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {
         anyhow::bail!(
-            "data.file = \"{}\" contains molecules, not prompts; use a .jsonl or .parquet file, or remove [data]",
+            "data.file = \"{}\" is read as molecules because of its name, not as prompts; convert it to JSON lines (.jsonl) with `prompt` or `messages`, or remove [data]",
             from.file.display()
         )
     }
@@ -244,7 +244,7 @@ impl DataReader for MoleculeKeys {
         let file = from.file;
         let Some(vocabulary) = from.codec.own::<Vocabulary>() else {
             anyhow::bail!(
-                "data.file = \"{}\" contains molecules, but the model is trained on text; use a .jsonl or .parquet file with `text`, or with `prompt` and `completion`",
+                "data.file = \"{}\" is read as molecules because of its name, but the model is trained on text; convert it to JSON lines (.jsonl) with `text`, or with `prompt` and `completion`",
                 file.display()
             );
         };

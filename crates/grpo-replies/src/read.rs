@@ -65,11 +65,16 @@ pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
         let before = (read.pairs.len(), read.skipped.len(), read.invalid);
         read.read(file, &mut tweets)?;
         if read.pairs.len() == before.0 {
+            let invalid = read.invalid - before.2;
             let first = read.skipped.get(before.1).map(|first| format!(" (first: {first})"));
+            let reason = match invalid {
+                0 => "it has no lines".to_owned(),
+                1 => "1 line was skipped".to_owned(),
+                _ => format!("{invalid} lines were skipped"),
+            };
             return Err(DataError::Invalid(format!(
-                "`{}` has no valid pairs: {} lines were skipped{}; write one object per line with `tweet_id`, `tweet` and `reply`",
+                "`{}` has no valid pairs: {reason}{}; write one object per line with `tweet_id`, `tweet` and `reply`",
                 file.display(),
-                read.invalid - before.2,
                 first.unwrap_or_default()
             )));
         }

@@ -1,6 +1,6 @@
 //! Splits pairs into training, validation and test sets that don't share tweets.
 
-use grpo_data::{DataError, RecordSplit, SplitError, SplitFractions, group_by_keys};
+use grpo_data::{DataError, RecordSplit, SplitError, SplitFractions, counted, group_by_keys};
 
 use crate::PairRecord;
 
@@ -23,7 +23,8 @@ pub fn split_by_tweet(
 pub(crate) fn split_error(error: SplitError) -> DataError {
     DataError::Invalid(match error {
         SplitError::FewGroups { found, parts } => format!(
-            "cannot split {found} distinct tweets into {parts} parts, because all replies to a tweet stay together; use at least {parts} tweets"
+            "cannot split {} into {parts} parts, because all replies to a tweet stay together; use at least {parts} tweets",
+            counted(found, "distinct tweet")
         ),
         other => other.to_string(),
     })

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use grpo_data::counted;
 use grpo_data::statistics::Spread;
 
 use crate::PairRecord;
@@ -46,7 +47,10 @@ impl PairSummary {
 impl fmt::Display for PairSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { examples, tweets, authors, likes, .. } = self;
-        write!(f, "{examples} examples from {tweets} tweets by {authors} authors")?;
+        let [examples_shown, tweets, authors] =
+            [(examples, "example"), (tweets, "tweet"), (authors, "author")]
+                .map(|(number, thing)| counted(*number, thing));
+        write!(f, "{examples_shown} from {tweets} by {authors}")?;
         if *examples == 0 {
             return Ok(());
         }

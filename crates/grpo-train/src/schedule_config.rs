@@ -1,7 +1,7 @@
 //! The `[schedule]` section: what changes over the steps of a run.
 
 use grpo_core::{EntropyBonus, EntropyController, LossConfig};
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, counted};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -58,8 +58,9 @@ impl ScheduleConfig {
         let reached = 100.0 * f64::from(steps) / f64::from(self.warmup_steps);
         (self.warmup_steps > steps).then(|| {
             format!(
-                "schedule.warmup_steps = {} is longer than the run of {steps} steps, so the learning rate only reaches {reached:.1} % of optimizer.learning_rate",
-                self.warmup_steps
+                "schedule.warmup_steps = {} is longer than the run of {}, so the learning rate only reaches {reached:.1} % of optimizer.learning_rate",
+                self.warmup_steps,
+                counted(steps, "step")
             )
         })
     }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::io::{ErrorKind, Write as _};
 
 use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 use grpo_data::{plain_numbers, without_passwords};
 
@@ -60,6 +61,10 @@ fn exit(error: &clap::Error) -> ! {
     if error.use_stderr() {
         let_first_report();
     }
+    if let Some(refused) = conflict_with_resume(error) {
+        say_error(&anyhow::anyhow!(refused));
+        std::process::exit(error.exit_code());
+    }
     let written = error.to_string();
     let text = plain_numbers(&without_passwords(&written));
     if written == text && visible(&text) == text {
@@ -81,6 +86,28 @@ fn exit(error: &clap::Error) -> ! {
     }
     say_aside(format_args!("{}", text.trim_end()));
     std::process::exit(error.exit_code());
+}
+
+/// Explains why an option does not go with `--resume`.
+fn conflict_with_resume(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    if error.kind() != clap::error::ErrorKind::ArgumentConflict {
+        return None;
+    }
+    let [one, other] = [text(ContextKind::InvalidArg)?, text(ContextKind::PriorArg)?];
+    let name = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+    let (one, other) = (name(&one), name(&other));
+    let given = match (one.as_str(), other.as_str()) {
+        ("--resume", given) | (given, "--resume") => given.trim_matches(['[', ']', '<', '>']),
+        _ => return None,
+    };
+    Some(format!(
+        "{given} cannot be used with --resume, because a resumed run keeps its folder and its recorded configuration; leave {given} out, or leave --resume out to start a new run"
+    ))
 }
 
 /// Returns the complete clap command and the commands of tasks.

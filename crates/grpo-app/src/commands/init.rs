@@ -7,6 +7,7 @@ use grpo_model::{ModelConfig, ModelSpec, Transformer};
 use crate::args::InitArguments;
 use crate::device;
 use crate::models::{check_codec, check_new_model, write_new_model};
+use crate::output::say_aside;
 use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -30,5 +31,7 @@ pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()
     let spec = ModelSpec::new(config, beside, &tasks.codecs())?;
     check_codec(&spec, beside)?;
     let model = Transformer::random(&spec.config, arguments.seed, &device::device()?)?;
-    write_new_model(&arguments.output, &spec, &model, arguments.dtype)
+    write_new_model(&arguments.output, &spec, &model, arguments.dtype)?;
+    say_aside(format_args!("written      {}", arguments.output.display()));
+    Ok(())
 }

@@ -7,7 +7,7 @@ use grpo_run::Existing;
 use crate::args::MergeArguments;
 use crate::device;
 use crate::models::{Trained, read, write_model};
-use crate::output::is_same_place;
+use crate::output::{is_same_place, say_aside};
 use crate::recorded_folders::{is_model_folder, refuse_inside};
 use crate::task::Tasks;
 
@@ -22,7 +22,9 @@ pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<(
     let written = write_model(&arguments.output, existing, &loaded.spec, &merged, arguments.dtype);
     written.with_context(|| {
         format!("cannot merge {} into {}", arguments.adapter.display(), arguments.model.display())
-    })
+    })?;
+    say_aside(format_args!("written      {}", arguments.output.display()));
+    Ok(())
 }
 
 /// Returns whether an existing output folder is replaced. With `--force`, only a model is, and never

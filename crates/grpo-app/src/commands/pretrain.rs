@@ -160,10 +160,16 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     drop(phase);
     anyhow::ensure!(
         !examples.validation.is_empty(),
-        "no {} in {} is left for validation, so the best model cannot be selected; increase data.validation_fraction (now {})",
+        "no {} in {} is left for validation, so the best model cannot be selected; {}",
         data.reader.nouns()[0],
         data.keys.file.display(),
-        data.keys.validation_fraction
+        match examples.train.len() {
+            0 | 1 => "use a file with at least 2".to_owned(),
+            _ => format!(
+                "increase data.validation_fraction (now {}), or use a larger file",
+                data.keys.validation_fraction
+            ),
+        }
     );
     say(format_args!("{}: {}", data.keys.file.display(), report[0]));
     for line in &report[1..] {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use grpo_data::counted;
 use grpo_train::{Metrics, StepReport};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -176,7 +177,10 @@ impl Summary {
             return format!("no step of {} completed in {time}", self.steps);
         };
         let Self { steps, done, last, .. } = self;
-        format!("{done} of {steps} steps in {time}: {last} (first reward {first:.3})")
+        {
+            let steps = counted(*steps, "step");
+            format!("{done} of {steps} in {time}: {last} (first reward {first:.3})")
+        }
     }
 }
 

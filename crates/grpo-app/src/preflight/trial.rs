@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample};
+use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, counted};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
@@ -147,7 +147,8 @@ impl Trial {
             ),
         };
         let mut lines = vec![format!(
-            "trial        {all} completions, {different} distinct: {of_rewards}; {lengths}"
+            "trial        {}, {different} distinct: {of_rewards}; {lengths}",
+            counted(all, "completion")
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
         if let Some(reason) = failed.first() {

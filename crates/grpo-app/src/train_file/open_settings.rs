@@ -70,6 +70,11 @@ impl TrainFile {
     /// Describes a learning rate that is unusual for the size of the model, or the one that a run would
     /// use if the configuration has none. Reads no weights.
     pub(crate) fn learning_rate_note(&self) -> Option<String> {
+        if !self.open.has_no_learning_rate && self.optimizer.learning_rate == 0.0 {
+            return Some(
+                "optimizer.learning_rate = 0, so training does not change the policy".to_owned(),
+            );
+        }
         let is_adapter = self.lora.is_some() || self.adapter.is_some();
         let size = ModelSize::of_folder(&self.model, is_adapter)?;
         match self.open.has_no_learning_rate {

@@ -238,6 +238,41 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     );
 }
 
+/// A resumed run keeps its configuration, so there is no usage to show.
+#[test]
+fn options_of_new_runs_are_refused_with_resume() {
+    let place = Place::new();
+    for (command, given) in [
+        ("train", "--set=train.steps=9"),
+        ("train", "--run=other"),
+        ("train", "--force"),
+        ("train", "--check"),
+        ("pretrain", "--set=seed=1"),
+        ("trial", "--steps=20"),
+        ("train-judge", "--run=other"),
+    ] {
+        for words in [[command, "--resume=run", given], [command, given, "--resume=run"]] {
+            let ended = place.run(&words);
+            let name = given.split('=').next().unwrap();
+            let said = format!(
+                "error: {name} cannot be used with --resume, because a resumed run keeps its folder and its recorded configuration; leave {name} out, or leave --resume out to start a new run\n"
+            );
+            assert_eq!((ended.code, ended.stderr), (Some(2), said), "{words:?}");
+        }
+    }
+}
+
+#[test]
+fn a_learning_rate_of_zero_is_noted() {
+    let place = Place::for_training();
+    let note = "note         optimizer.learning_rate = 0, so training does not change the policy\n";
+    for (rate, is_noted) in [("0", true), ("0.0", true), ("1e-4", false)] {
+        let rate = format!("optimizer.learning_rate={rate}");
+        let ended = place.succeed(&["train", "train.toml", "--check", "--set", &rate]);
+        assert_eq!(ended.stdout.contains(note), is_noted, "{rate}: {}", ended.stdout);
+    }
+}
+
 /// The model does not exist yet, and nothing is written.
 #[test]
 fn a_configuration_can_be_checked_alone() {

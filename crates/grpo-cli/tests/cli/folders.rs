@@ -32,7 +32,10 @@ fn a_merged_model_is_the_model_with_its_adapter() {
         let adapted = logprobs(&place.logprob("m", RECORDS, &["--adapter", "a"]));
         assert!(distance(&plain, &adapted) > 0.05, "{family}: nothing was learned");
         let ended = place.succeed(&["merge", "--model", "m", "--adapter", "a", "-o", "new/merged"]);
-        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+        assert_eq!(
+            (ended.stdout.as_str(), ended.stderr.as_str()),
+            ("", "written      new/merged\n")
+        );
         let merged = logprobs(&place.logprob("new/merged", RECORDS, &[]));
         let off = distance(&adapted, &merged);
         assert!(off < 1e-4, "{family}: {off}");
@@ -65,7 +68,8 @@ fn a_merged_model_is_the_model_with_its_adapter() {
 fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
     let place = Place::new();
     with_adapter(&place, "qwen3");
-    place.succeed(&["init", "m-source/config.json", "-o", "other", "--seed", "7"]);
+    let ended = place.succeed(&["init", "m-source/config.json", "-o", "other", "--seed", "7"]);
+    assert_eq!(ended.stderr, "written      other\n");
     place.write("prompts.jsonl", "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4]}\n");
     let train = "run = \"grpo\"\nseed = 1\nmodel = \"m\"\nadapter = \"a\"\n[data]\nfile = \"prompts.jsonl\"\n[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 4\n[reward]\ntype = \"pattern\"\npattern = \"3\"\n[optimizer]\nlearning_rate = 1e-3\n";
     place.write("train.toml", train);
@@ -241,7 +245,10 @@ fn a_seed_gives_its_weights() {
             let config = format!("{source}/config.json");
             let folder = format!("{family}-{to}");
             let ended = place.succeed(&[&["init", &config, "-o", &folder], more].concat());
-            assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+            assert_eq!(
+                (ended.stdout, ended.stderr),
+                (String::new(), format!("written      {folder}\n"))
+            );
             fs::read(place.path(&format!("{folder}/model.safetensors"))).unwrap()
         };
         let first = make("first", &[]);

@@ -143,6 +143,14 @@ fn thinking_without_a_switch_is_refused_or_noted() {
         let note = format!("data.thinking = false has no effect, {because}");
         assert!(said.contains(&note), "{said}");
     }
+    // A model whose template does not mention thinking does what `false` asks for.
+    let silent = template.replace("<think></think>", "");
+    let tokenizer = json!({"eos_token": "<|im_end|>", "chat_template": silent.replace("not enable_thinking", "true")});
+    let with_thoughts = place.read("m/tokenizer_config.json");
+    place.write("m/tokenizer_config.json", tokenizer.to_string().replace("thinking", "reasoning"));
+    let said = place.succeed(&[&["train", "train.toml", "--check"][..], &off].concat()).stdout;
+    assert!(!said.contains("data.thinking"), "{said}");
+    place.write("m/tokenizer_config.json", with_thoughts);
     let sample = [
         "sample",
         "--model",

@@ -193,6 +193,17 @@ fn missing_examples_are_refused_with_the_command_that_writes_them() {
     assert_eq!(sampled.code, Some(1));
     assert!(sampled.stderr.contains("model folder data/molecules/prior does not exist"));
     assert!(sampled.stderr.ends_with(&format!("; {hint}\n")), "{}", sampled.stderr);
+    // In a project, the path is wrong.
+    fs::create_dir(place.path("configs")).unwrap();
+    place.refuse(
+        &["train", "configs/molecules/grpo.toml"],
+        "configuration file configs/molecules/grpo.toml does not exist; check the path",
+    );
+    if cfg!(target_os = "linux") {
+        let ended = place.run(&["init-project", "/proc/x"]);
+        let said = "error: cannot write `/proc/x`: no such file or folder; its folder does not exist or accepts no new files, so choose another one\n";
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), said));
+    }
 }
 
 /// A signal leaves no half-written project behind.

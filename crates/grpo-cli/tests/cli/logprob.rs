@@ -172,7 +172,10 @@ fn a_file_for_the_output() {
         |name: &str| place.run(&["logprob", "--model", "m", "--input", "in.jsonl", "-o", name]);
     let shown = place.succeed(&["logprob", "--model", "m", "--input", "in.jsonl"]).stdout;
     let ended = to("out.jsonl");
-    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+    assert_eq!(
+        (ended.code, ended.stdout.as_str(), ended.stderr.as_str()),
+        (Some(0), "", "written      out.jsonl (3 completions)\n")
+    );
     assert_eq!(place.read("out.jsonl"), shown);
     assert_eq!(to("out.jsonl.gz").code, Some(0));
     let again = ["sample", "--model", "m", "--prompts", "out.jsonl.gz", "--max-new-tokens", "1"];
@@ -284,6 +287,38 @@ fn lines_that_are_no_records() {
     );
 }
 
+/// As in supervised training, a text needs no prompt. Without a beginning-of-text token, its first token
+/// is not scored.
+#[test]
+fn a_text_without_a_prompt_is_scored_from_its_second_token() {
+    let place = crate::training_texts::place("qwen3");
+    let text = "the dog is late";
+    place.write("a.jsonl", format!("{}\n", json!({"text": text, "source": 7})));
+    let score = ["logprob", "--model", "m", "--input", "a.jsonl", "-o", "out.jsonl"];
+    let ended = place.succeed(&score);
+    assert_eq!(ended.stderr, "written      out.jsonl (1 completion)\n");
+    let line = objects(&place.read("out.jsonl")).remove(0);
+    let scored = numbers(&line, "logprobs");
+    assert!(line["source"] == 7 && !scored.is_empty(), "{line:?}");
+    // The same as the completion of a prompt that is the first token.
+    let ids: Vec<u64> =
+        line["completion_ids"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+    assert_eq!(ids.len(), scored.len());
+    let config: Value = serde_json::from_str(&place.read("m/config.json")).unwrap();
+    let count = config["vocab_size"].as_u64().unwrap();
+    let record = |first| json!({"prompt_ids": [first], "completion_ids": ids}).to_string() + "\n";
+    let lines = place.logprob("m", &(0..count).map(record).collect::<String>(), &[]);
+    let is_equal = |other: &&serde_json::Map<String, Value>| {
+        numbers(other, "logprobs")
+            .iter()
+            .zip(&scored)
+            .all(|(one, other)| (one - other).abs() < 1e-4)
+    };
+    assert_eq!(lines.iter().filter(is_equal).count(), 1, "{line:?}");
+    place.write("a.jsonl", "{\"text\": \"\"}\n");
+    assert_eq!(place.run(&score).code, Some(1));
+}
+
 #[test]
 fn refuses_files_that_cannot_be_scored() {
     let place = Place::new();
@@ -301,7 +336,7 @@ fn refuses_files_that_cannot_be_scored() {
     check(
         "in.txt",
         str![
-            "cannot determine the format of `in.txt` from its name; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
+            "`in.txt` is plain text, which cannot be read here; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; `jq -Rc '{prompt: .}' < OLD > NEW.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score"
         ].into(),
     );
     place.write("in.parquet", "no parquet");

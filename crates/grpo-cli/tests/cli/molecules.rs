@@ -24,7 +24,7 @@ fn nothing_to_train_on() {
         "empty.smi",
         "",
         str![
-            "only 0 of 0 rows are usable training molecules, but at least 20 are required (0 rows: 0 for training, 0 for validation); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file"
+            "the file has no molecules; write one SMILES per line, or a CSV table with a column `smiles`"
         ],
     );
     let place = Place::for_pretraining();
@@ -128,7 +128,7 @@ fn numbers_of_a_pretraining_out_of_range() {
     refuse(
         "data.validation_fraction=0",
         str![
-            "no molecule in molecules.smi is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0)"
+            "no molecule in molecules.smi is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0), or use a larger file"
         ],
     );
     check(

@@ -41,7 +41,7 @@ fn prints_a_forecast_before_training() {
     let times = |text: String| text.split(",\"step_time\"").next().unwrap().to_owned();
     assert_eq!(times(place.read("run/metrics.jsonl")), times(place.read("without/metrics.jsonl")));
     let one = place.succeed(&with(&["--run", "one", "--set", "preflight.samples=1"])).stdout;
-    assert!(one.contains("trial        1 completions, 1 distinct"), "{one}");
+    assert!(one.contains("trial        1 completion, 1 distinct"), "{one}");
 }
 
 #[test]

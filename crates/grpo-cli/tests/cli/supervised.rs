@@ -339,13 +339,19 @@ fn check_file(name: &str, content: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_files_without_texts() {
-    check_file("empty.jsonl", "", str!["`empty.jsonl` has no usable record: 0 records"]);
+    check_file(
+        "empty.jsonl",
+        "",
+        str![
+            "`empty.jsonl` has no records; write one JSON object per line, such as {\"prompt\": \"…\", \"completion\": \"…\"}"
+        ],
+    );
     let one = "{\"text\": \"the dog\"}\n";
     check_file(
         "one.jsonl",
         one,
         str![
-            "no text in one.jsonl is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0.25)"
+            "no text in one.jsonl is left for validation, so the best model cannot be selected; use a file with at least 2"
         ],
     );
     let nothing = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
@@ -382,7 +388,7 @@ fn refuses_files_without_texts() {
         "molecules.smi",
         "CC\n",
         str![[
-            r#"data.file = "molecules.smi" contains molecules, but the model is trained on text; use a .jsonl or .parquet file with `text`, or with `prompt` and `completion`"#
+            r#"data.file = "molecules.smi" is read as molecules because of its name, but the model is trained on text; convert it to JSON lines (.jsonl) with `text`, or with `prompt` and `completion`"#
         ]],
     );
     check_set(

@@ -129,8 +129,44 @@ fn the_name_of_a_file_tells_its_format() {
     check("a.jsonl.gz", &gzip(text));
     check("a.b.json.GZ", &gzip(text));
     let error = |name: &str| PromptReader::open(Path::new(name)).err().unwrap().to_string();
-    let unknown = "cannot determine the format of `a.csv` from its name; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
-    assert_eq!(error("a.csv"), unknown);
+    let expected =
+        "expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
+    for name in ["a.sdf", "a", "a.gz", "a.jsonl.bak"] {
+        let unknown = format!("cannot determine the format of `{name}` from its name; {expected}");
+        assert_eq!(error(name), unknown);
+    }
+    // What is another format is called by its name, with a command that converts it.
+    let read =
+        "'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin";
+    for (name, is, remedy) in [
+        (
+            "a.csv",
+            "is a table",
+            format!("; convert it with `python3 -c {read})]' < OLD > NEW.jsonl`"),
+        ),
+        (
+            "a.TSV.gz",
+            "is a table",
+            format!(
+                "; convert it with `gzip -dc OLD | python3 -c {read}, delimiter=\"\\t\")]' > NEW.jsonl`"
+            ),
+        ),
+        (
+            "a.txt",
+            "is plain text",
+            "; `jq -Rc '{prompt: .}' < OLD > NEW.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score".to_owned(),
+        ),
+        (
+            "a.smi",
+            "is a list of molecules",
+            "; `jq -Rc '{prompt: .}' < OLD > NEW.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score".to_owned(),
+        ),
+        ("a.xlsx", "is a spreadsheet", String::new()),
+        ("a.zip", "is an archive", String::new()),
+    ] {
+        let said = format!("`{name}` {is}, which cannot be read here; {expected}{remedy}");
+        assert_eq!(error(name), said);
+    }
     assert!(error("parquet").starts_with("cannot determine the format"));
     assert!(error("a.parquet.gz").starts_with("cannot determine the format"));
     assert_eq!(error("none.jsonl"), "`none.jsonl` does not exist; check the path");

@@ -145,7 +145,7 @@ fn a_corpus_without_molecules_is_an_error() {
         error(&[("F", "")], 0),
         "only 0 of 1 rows are usable training molecules, but at least 1 are required (1 rows: 0 for training, 0 for validation, 1 with a token outside the vocabulary); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file"
     );
-    assert!(error(&[], 1).starts_with("only 0 of 0 rows are usable training molecules"));
+    assert!(error(&[], 1).starts_with("the file has no molecules; write one SMILES per line"));
     assert!(
         error(&[("C", "")], 2)
             .starts_with("only 1 of 1 rows are usable training molecules, but at least 2")

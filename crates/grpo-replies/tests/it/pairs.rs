@@ -138,7 +138,7 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     let bad = write(folder.path(), "c.jsonl", "{\"a\":1}\n");
     let error = read_pairs(folder.path()).unwrap_err().to_string();
     let expected = format!(
-        "`{0}` has no valid pairs: 1 lines were skipped (first: {0}:1: missing `tweet_id`, `tweet` or `reply`); write one object per line with `tweet_id`, `tweet` and `reply`",
+        "`{0}` has no valid pairs: 1 line was skipped (first: {0}:1: missing `tweet_id`, `tweet` or `reply`); write one object per line with `tweet_id`, `tweet` and `reply`",
         bad.display()
     );
     assert_eq!(error, expected);
@@ -151,10 +151,10 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     let empty = TempDir::new().unwrap();
     refused(empty.path(), "has no .jsonl, .jsonl.gz or .parquet files");
     let none = write(empty.path(), "e.jsonl", "");
-    refused(&none, "has no valid pairs: 0 lines were skipped; write");
+    refused(&none, "has no valid pairs: it has no lines; write");
     refused(&empty.path().join("f.jsonl"), "does not exist");
     let other = write(empty.path(), "g.csv", "");
-    refused(&other, "cannot determine the format of");
+    refused(&other, "is a table, which cannot be read here");
 }
 
 /// Creates a text column with null values.

@@ -160,7 +160,7 @@ fn refuses_an_impossible_split() {
     // Tweets with different ids but the same text are considered equal.
     let mut one = pairs(2, 1);
     one.iter_mut().for_each(|pair| pair.tweet = "the same".to_owned());
-    let expected = "cannot split 1 distinct tweets into 2 parts, because all replies to a tweet stay together; use at least 2 tweets";
+    let expected = "cannot split 1 distinct tweet into 2 parts, because all replies to a tweet stay together; use at least 2 tweets";
     assert_eq!(split_phases(&one, 0.5, 0.0, 1).unwrap_err().to_string(), expected);
     let none = split_phases(&[], 0.5, 0.0, 1).unwrap_err().to_string();
     assert!(none.starts_with("cannot split 0 distinct tweets into 2 parts"));

@@ -330,7 +330,13 @@ impl Records<'_> {
         }
         Ok(match is_recorded || !violations.is_empty() {
             false => Finding::not_recorded(PROPERTY, OLDER),
-            true => Finding::new(PROPERTY, count(checked, "file"), violations),
+            true => {
+                let checked = match checked {
+                    0 => "none was due, and none is there".to_owned(),
+                    _ => count(checked, "file"),
+                };
+                Finding::new(PROPERTY, checked, violations)
+            }
         })
     }
 }
