@@ -25,7 +25,7 @@ use crate::collate::micro_batches;
 use crate::error::supported;
 use crate::guard_config::{GuardAction, GuardConfig};
 use crate::metric_names::OF_REFERENCE;
-use crate::micro_batch_state::MicroBatchState;
+use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::schedule_config::CoefFactors;
@@ -382,19 +382,20 @@ impl<M: LanguageModel> Learner<M> {
     pub(crate) fn compare_groups(
         &self,
         groups: &mut [Group],
-        batches: &mut [MicroBatchState<M>],
-    ) -> Result<Compared, TrainError> {
-        let (rewards, reward_kl) = self.penalized_rewards(groups, batches, self.loss().kl)?;
+        mut batches: Vec<MicroBatchState<M>>,
+    ) -> Result<Compared<M>, TrainError> {
+        let (rewards, reward_kl) = self.penalized_rewards(groups, &mut batches, self.loss().kl)?;
         let config = self.config.advantages()?;
         let advantages = weighted_group_advantages(&rewards.rewards, &rewards.weights, &config)?;
-        set_advantages(groups, batches, &advantages.groups.concat());
+        let batches = compared(groups, batches, &advantages.groups.concat());
         // Replayed completions have no bonus and are not filtered.
         let samples = groups.iter().flat_map(|group| &group.samples);
         let bonuses = samples.map(|sample| sample.bonus.map_or(0.0, Bonus::total));
         let with_bonus = advantages.objectives.concat();
         let objectives = with_bonus.into_iter().zip(bonuses);
         let objectives = objectives.map(|(objective, bonus)| Some(objective? - bonus)).collect();
-        Ok(Compared { zero_std_share: advantages.zero_std_share, reward_kl, objectives })
+        let zero_std_share = advantages.zero_std_share;
+        Ok(Compared { batches, zero_std_share, reward_kl, objectives })
     }
 
     /// Computes advantages relative to the objectives of sampled completions.
@@ -402,18 +403,18 @@ impl<M: LanguageModel> Learner<M> {
         &self,
         sampled: &[Option<f64>],
         groups: &mut [Group],
-        batches: &mut [MicroBatchState<M>],
+        mut batches: Vec<MicroBatchState<M>>,
         kl: KlConfig,
-    ) -> Result<(), TrainError> {
-        let RewardFunctions { rewards, weights } = self.penalized_rewards(groups, batches, kl)?.0;
+    ) -> Result<Vec<ComparedMicroBatch<M>>, TrainError> {
+        let (functions, _) = self.penalized_rewards(groups, &mut batches, kl)?;
+        let RewardFunctions { rewards, weights } = functions;
         let config = self.config.advantages()?;
         let advantages = advantages_against(sampled, &rewards.concat(), &weights, &config)?;
-        set_advantages(groups, batches, &advantages);
-        Ok(())
+        Ok(compared(groups, batches, &advantages))
     }
 
     /// Attaches token traces to samples if recording is enabled.
-    pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[MicroBatchState<M>]) {
+    pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[ComparedMicroBatch<M>]) {
         let traces = batches.iter().flat_map(|batch| batch.traces(self.grpo_weight()));
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         samples.zip(traces).for_each(|(sample, trace)| sample.trace = Some(trace));
@@ -432,7 +433,9 @@ impl<M: LanguageModel> Learner<M> {
 }
 
 /// Result of comparing the completions of each group.
-pub(crate) struct Compared {
+pub(crate) struct Compared<M> {
+    /// The micro-batches with their advantages.
+    pub(crate) batches: Vec<ComparedMicroBatch<M>>,
     /// Fraction of completions in groups without reward variance.
     pub(crate) zero_std_share: f64,
     /// Mean KL if it is part of the reward.
@@ -441,16 +444,16 @@ pub(crate) struct Compared {
     pub(crate) objectives: Vec<Option<f64>>,
 }
 
-/// Sets one advantage per completion.
-fn set_advantages<M: LanguageModel>(
+/// Sets one advantage per completion, in the groups and in the micro-batches.
+fn compared<M>(
     groups: &mut [Group],
-    batches: &mut [MicroBatchState<M>],
+    batches: Vec<MicroBatchState<M>>,
     advantages: &[f64],
-) {
+) -> Vec<ComparedMicroBatch<M>> {
     let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
     samples.zip(advantages).for_each(|(sample, advantage)| sample.advantage = *advantage);
     let samples: Vec<&Sample> = groups.iter().flat_map(|group| &group.samples).collect();
-    batches.iter_mut().for_each(|batch| batch.set_advantages(&samples));
+    batches.into_iter().map(|batch| batch.compared(&samples)).collect()
 }
 
 fn completions(groups: &[Group]) -> Vec<&Completion> {

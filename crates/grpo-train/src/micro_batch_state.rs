@@ -1,4 +1,5 @@
-//! A micro-batch along with the values that stay constant during a step.
+//! A micro-batch along with the values that stay constant during a step, first before and then after the
+//! advantages are known.
 
 use std::ops::Range;
 
@@ -6,27 +7,32 @@ use burn::tensor::Tensor;
 use grpo_core::{
     BatchTotals, KlEstimator, LossConfig, LossInputs, LossOutput, LossTerms, grpo_loss, sequence_kl,
 };
-use grpo_data::{Completion, Sample, TokenTrace};
+use grpo_data::{Sample, TokenTrace};
 use grpo_logprob::Scores;
 use grpo_model::{Forward, Frozen, LanguageModel};
 
 use crate::collate::MicroBatch;
 use crate::token_trace::token_traces;
-use crate::{SamplerCheck, TrainError};
 
-/// State of a micro-batch. Log-probabilities have the shape `[n]`, one per action.
+/// A micro-batch whose advantages are not known yet. Log-probabilities have the shape `[n]`, one per
+/// action.
 pub(crate) struct MicroBatchState<M> {
     micro: MicroBatch,
     /// `log π_θ` if it was computed before the first update.
     scored: Option<PolicyScores<M>>,
     /// `log π_ref`, or `None` if this step does not measure the KL.
     reference: Option<Vec<f64>>,
-    /// `log π_old`, i.e. `log π_θ` in the first update.
-    old: Option<Vec<f64>>,
+}
+
+/// A micro-batch with advantages, which the policy can learn from.
+pub(crate) struct ComparedMicroBatch<M> {
+    pub(crate) state: MicroBatchState<M>,
     /// Advantage for each completion.
     advantages: Vec<f64>,
     /// Whether each completion is scored.
     is_scored: Vec<bool>,
+    /// `log π_old`, i.e. `log π_θ` in the first update.
+    old: Option<Vec<f64>>,
     /// Loss terms for each update, if recording is enabled.
     updates: Vec<LossTerms>,
 }
@@ -52,14 +58,18 @@ pub(crate) struct UpdateLoss<'a> {
 impl<M> MicroBatchState<M> {
     /// Creates the state of a micro-batch from its `log π_ref`, if it was computed.
     pub(crate) fn new(micro: MicroBatch, reference: Option<Vec<f64>>) -> Self {
-        Self {
-            micro,
-            reference,
-            scored: None,
+        Self { micro, reference, scored: None }
+    }
+
+    /// Adds the advantages. `samples` contains all samples in the step.
+    pub(crate) fn compared(self, samples: &[&Sample]) -> ComparedMicroBatch<M> {
+        let own = &samples[self.micro.places.clone()];
+        ComparedMicroBatch {
+            advantages: own.iter().map(|sample| sample.advantage).collect(),
+            is_scored: own.iter().map(|sample| sample.reward().is_some()).collect(),
             old: None,
-            advantages: Vec::new(),
-            is_scored: Vec::new(),
             updates: Vec::new(),
+            state: self,
         }
     }
 }
@@ -72,45 +82,6 @@ impl MicroBatch {
 }
 
 impl<M: LanguageModel> MicroBatchState<M> {
-    /// Returns the range of completion indices within the step.
-    pub(crate) fn places(&self) -> Range<usize> {
-        self.micro.places.clone()
-    }
-
-    /// Copies the advantages and scored flags from the samples in this step.
-    pub(crate) fn set_advantages(&mut self, samples: &[&Sample]) {
-        let own = &samples[self.places()];
-        self.advantages = own.iter().map(|sample| sample.advantage).collect();
-        self.is_scored = own.iter().map(|sample| sample.reward().is_some()).collect();
-    }
-
-    /// Records the loss terms of an update.
-    pub(crate) fn record(&mut self, terms: LossTerms) {
-        self.updates.push(terms);
-    }
-
-    /// Returns token traces for a loss with the given weight. Returns an empty vector if nothing
-    /// was recorded.
-    pub(crate) fn traces(&self, weight: f64) -> Vec<TokenTrace> {
-        let reference = self.reference.as_deref().unwrap_or_default();
-        token_traces(&self.updates, reference, &self.is_scored, weight)
-    }
-
-    /// Returns whether the sampler mismatch exceeds the tolerance. See [`SamplerCheck::is_above`].
-    ///
-    /// [`Self::observe`] must have been called before. `completions` contains all completions in the
-    /// step.
-    pub(crate) fn is_above(
-        &self,
-        completions: &[&Completion],
-        check: &SamplerCheck,
-        loss: &LossConfig,
-    ) -> Result<bool, TrainError> {
-        let trainer =
-            self.old.as_ref().expect("the log-probabilities of the first update are stored");
-        check.is_above(&completions[self.places()], trainer, loss)
-    }
-
     /// Computes `log π_θ`, or returns what [`Self::sequence_kl`] has kept.
     fn policy_scores(
         &mut self,
@@ -162,25 +133,44 @@ impl<M: LanguageModel> MicroBatchState<M> {
         self.micro.known_tokens()
     }
 
-    /// Forgets the activations of the rollout, because the policy has changed.
-    pub(crate) fn forget_activations(&mut self) {
-        self.micro.forget_activations();
-    }
-
     /// Frees the graph that [`Self::sequence_kl`] has kept.
     pub(crate) fn discard_scores(&mut self) {
         self.scored = None;
+    }
+}
+
+impl<M: LanguageModel> ComparedMicroBatch<M> {
+    /// Returns the range of completion indices within the step.
+    pub(crate) fn places(&self) -> Range<usize> {
+        self.state.micro.places.clone()
+    }
+
+    /// Records the loss terms of an update.
+    pub(crate) fn record(&mut self, terms: LossTerms) {
+        self.updates.push(terms);
+    }
+
+    /// Returns token traces for a loss with the given weight. Returns an empty vector if nothing
+    /// was recorded.
+    pub(crate) fn traces(&self, weight: f64) -> Vec<TokenTrace> {
+        let reference = self.state.reference.as_deref().unwrap_or_default();
+        token_traces(&self.updates, reference, &self.is_scored, weight)
+    }
+
+    /// Forgets the activations of the rollout, because the policy has changed.
+    pub(crate) fn forget_activations(&mut self) {
+        self.state.micro.forget_activations();
     }
 
     /// Computes the entropy of the policy for each action. It uses the same operations as
     /// [`Self::loss`], because the high-entropy mask compares both results.
     pub(crate) fn entropies(&self, policy: &Frozen<M>) -> Vec<f64> {
-        host(self.micro.score_frozen(policy).entropies)
+        host(self.state.micro.score_frozen(policy).entropies)
     }
 
-    /// Stores `log π_old` in the first update.
-    pub(crate) fn observe(&mut self, terms: &LossTerms) {
-        self.old.get_or_insert_with(|| terms.tokens().map(|token| token.logprob).collect());
+    /// Returns `log π_old`, which is that of the first update. `terms` are those of the current one.
+    pub(crate) fn old_logprobs(&mut self, terms: &LossTerms) -> &[f64] {
+        self.old.get_or_insert_with(|| terms.tokens().map(|token| token.logprob).collect())
     }
 
     /// Computes the loss and returns it with the forward pass.
@@ -192,14 +182,14 @@ impl<M: LanguageModel> MicroBatchState<M> {
     ) -> (Forward<M>, LossOutput) {
         let estimator = loss.config.kl.estimator;
         let PolicyScores { forward, scores, exact_kl } =
-            self.policy_scores(policy, reference, estimator, loss.checkpointing); // log π_θ
+            self.state.policy_scores(policy, reference, estimator, loss.checkpointing); // log π_θ
         let inputs = LossInputs {
             logprobs: scores.logprobs,
-            rows: &self.micro.sequences,
+            rows: &self.state.micro.sequences,
             advantages: &self.advantages,
             old_logprobs: self.old.as_deref(),
-            ref_logprobs: self.reference.as_deref(),
-            sampling_logprobs: self.micro.sampling_logprobs.as_deref(),
+            ref_logprobs: self.state.reference.as_deref(),
+            sampling_logprobs: self.state.micro.sampling_logprobs.as_deref(),
             exact_kl,
             entropies: Some(scores.entropies),
             entropy_coef: loss.entropy_coef,

@@ -16,7 +16,7 @@ use crate::archive_report::Replayed;
 use crate::error::refuse_failures;
 use crate::extension::{self, ScoredStep, StepExtensions};
 use crate::learner::{Compared, LearnResult, Learner};
-use crate::micro_batch_state::MicroBatchState;
+use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::replay::Replay;
 use crate::{Archive, ArchiveReport, GrpoConfig, RolloutAhead, TrainError};
@@ -155,11 +155,11 @@ impl<M: LanguageModel> Learner<M> {
         }
         let mut times = LearnTimes::default();
         // log π_ref for each action, in micro-batches that fit into memory
-        let mut batches = timed(&mut times.reference, || self.micro_batches(groups))?;
+        let batches = timed(&mut times.reference, || self.micro_batches(groups))?;
         let reused = reused(&batches);
         // Â_i = (r_i − mean) / std within each group
-        let compare = || self.compare_groups(groups, &mut batches);
-        let Compared { zero_std_share, reward_kl, objectives } =
+        let compare = || self.compare_groups(groups, batches);
+        let Compared { mut batches, zero_std_share, reward_kl, objectives } =
             timed(&mut times.forward, compare)?;
         let mut loss = self.loss();
         let (mut updates, mut combined, mut is_above) = (Vec::new(), None, false);
@@ -172,7 +172,7 @@ impl<M: LanguageModel> Learner<M> {
             let completions = entries(groups);
             let update = || self.update(pass, completions, learning_rate);
             updates.push(timed(&mut times.optimizer, update)?);
-            batches.iter_mut().for_each(MicroBatchState::forget_activations);
+            batches.iter_mut().for_each(ComparedMicroBatch::forget_activations);
         }
         let supervised = self.supervised_updates(learning_rate, &mut combined, &mut times)?;
         self.set_traces(groups, &batches);

@@ -1,5 +1,6 @@
 //! Optimizer steps.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use grpo_core::{BatchTotals, HighEntropy, LossConfig, LossTerms, TokenStatistics};
@@ -10,7 +11,7 @@ use grpo_run::{LedgerCompletion, LedgerUpdate};
 use super::{LearnResult, Learner, SupervisedUpdate, Update, completions};
 use crate::distributed_gradients::DistributedGradients;
 use crate::error::finite;
-use crate::micro_batch_state::{MicroBatchState, UpdateLoss};
+use crate::micro_batch_state::{ComparedMicroBatch, UpdateLoss};
 use crate::probe::{LearnTimes, timed};
 use crate::sampler_check::TRUNCATED;
 use crate::supervised::{Cut, GradientSum};
@@ -33,8 +34,9 @@ pub(crate) struct Pass {
     recorded: Vec<LossTerms>,
 }
 
-/// Checks whether the sampler mismatch of a micro-batch exceeds the tolerance.
-type IsAbove<'a, M> = &'a dyn Fn(&MicroBatchState<M>, &LossConfig) -> Result<bool, TrainError>;
+/// Checks whether the sampler mismatch of the completions at these indices exceeds the tolerance, given
+/// `log π_old` for each of their actions.
+type IsAbove<'a> = &'a dyn Fn(Range<usize>, &[f64], &LossConfig) -> Result<bool, TrainError>;
 
 impl<M: LanguageModel> Learner<M> {
     /// Computes the loss and gradients of all micro-batches. If a sampler mismatch is found in the
@@ -42,15 +44,15 @@ impl<M: LanguageModel> Learner<M> {
     pub(crate) fn gradients(
         &self,
         groups: &[Group],
-        batches: &mut [MicroBatchState<M>],
+        batches: &mut [ComparedMicroBatch<M>],
         loss: &mut LossConfig,
         times: &mut LearnTimes,
     ) -> Result<Pass, TrainError> {
         let started = Instant::now();
         let completions = completions(groups);
         let totals = self.totals(&completions, batches)?;
-        let check = |batch: &MicroBatchState<M>, loss: &LossConfig| {
-            batch.is_above(&completions, &self.config.sampler_check, loss)
+        let check = |places: Range<usize>, old: &[f64], loss: &LossConfig| {
+            self.config.sampler_check.is_above(&completions[places], old, loss)
         };
         let mut pass = self.pass(batches, loss, &totals, &check)?;
         if pass.is_above && loss.mismatch.is_none() {
@@ -68,7 +70,7 @@ impl<M: LanguageModel> Learner<M> {
     fn totals(
         &self,
         completions: &[&Completion],
-        batches: &[MicroBatchState<M>],
+        batches: &[ComparedMicroBatch<M>],
     ) -> Result<BatchTotals, TrainError> {
         Ok(BatchTotals {
             sequences: completions.len(),
@@ -86,14 +88,14 @@ impl<M: LanguageModel> Learner<M> {
         sampled: &LearnResult,
         learning_rate: f64,
     ) -> Result<Update, TrainError> {
-        let mut batches = self.micro_batches(groups)?;
+        let batches = self.micro_batches(groups)?;
         // A controller may have changed the coefficient since the others were compared.
         let mut loss = self.loss();
         loss.kl.coef = sampled.kl_coef;
-        self.compare_with(&sampled.objectives, groups, &mut batches, loss.kl)?;
+        let mut batches = self.compare_with(&sampled.objectives, groups, batches, loss.kl)?;
         let completions = completions(groups);
         let totals = self.totals(&completions, &batches)?;
-        let pass = self.pass(&mut batches, &loss, &totals, &|_, _| Ok(false))?;
+        let pass = self.pass(&mut batches, &loss, &totals, &|_, _, _| Ok(false))?;
         let replayed = LedgerUpdate::replayed(completions.iter().map(|of| of.action_ids()));
         let mut update = self.apply(pass, Vec::new(), learning_rate)?;
         update.ledger.replayed = Some(replayed);
@@ -102,10 +104,10 @@ impl<M: LanguageModel> Learner<M> {
 
     fn pass(
         &self,
-        batches: &mut [MicroBatchState<M>],
+        batches: &mut [ComparedMicroBatch<M>],
         config: &LossConfig,
         totals: &BatchTotals,
-        is_above: IsAbove<'_, M>,
+        is_above: IsAbove<'_>,
     ) -> Result<Pass, TrainError> {
         let scheduled = self.coef_factors.entropy;
         let entropy_coef = self.progress.entropy_bonus.map(|bonus| bonus.coef() * scheduled);
@@ -136,8 +138,7 @@ impl<M: LanguageModel> Learner<M> {
         }
         pass.gradients = gradients.finish(policy)?;
         for (batch, terms) in batches.iter_mut().zip(self.ranks.interleave(terms)?) {
-            batch.observe(&terms);
-            pass.is_above |= is_above(batch, config)?;
+            pass.is_above |= is_above(batch.places(), batch.old_logprobs(&terms), config)?;
             pass.grpo_loss += finite(terms.loss)?;
             pass.policy_loss += terms.policy_loss;
             pass.kl_penalty += terms.kl_penalty;
@@ -255,7 +256,7 @@ impl<M: LanguageModel> Learner<M> {
     /// requires an additional forward pass.
     fn high_entropy(
         &self,
-        batches: &[MicroBatchState<M>],
+        batches: &[ComparedMicroBatch<M>],
     ) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(self.policy());

@@ -9,7 +9,6 @@ use grpo_model::{
 use grpo_rewards::Identity;
 
 use super::*;
-use crate::micro_batch_state::MicroBatchState;
 use crate::probe::LearnTimes;
 use crate::{GrpoConfig, LearnResult, Learner};
 
@@ -309,10 +308,10 @@ fn a_kept_graph_does_not_change_the_update() {
         let digest = |discards: bool| {
             let mut learner = learner_of(loss, checkpointing);
             let (mut groups, mut times) = ([group.clone()], LearnTimes::default());
-            let mut batches = learner.micro_batches(&groups).unwrap();
-            learner.compare_groups(&mut groups, &mut batches).unwrap();
+            let batches = learner.micro_batches(&groups).unwrap();
+            let mut batches = learner.compare_groups(&mut groups, batches).unwrap().batches;
             if discards {
-                batches.iter_mut().for_each(MicroBatchState::discard_scores);
+                batches.iter_mut().for_each(|batch| batch.state.discard_scores());
             }
             for _update in 0..2 {
                 let mut loss = learner.loss();
