@@ -52,3 +52,21 @@ pub(crate) fn printable(text: &str) -> String {
     };
     text.chars().map(symbol).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_between_backticks_is_code() {
+        for (text, html) in [
+            ("`kl` was not measured", "<code>kl</code> was not measured"),
+            ("a ` alone", "a ` alone"),
+            ("`a` and ` alone", "<code>a</code> and ` alone"),
+            ("`<b>` <i>", "<code>&lt;b&gt;</code> &lt;i&gt;"),
+            ("", ""),
+        ] {
+            assert_eq!(with_code(text).as_str(), Some(html), "{text}");
+        }
+    }
+}
