@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(fault("e.jsonl", ""), "e.jsonl contains no texts");
         assert_eq!(
             fault("k.jsonl", "{\"say\": 1}\n"),
-            "k.jsonl:1: the record has no completion (expected filled, completion, completions, text, reply, response, output, smiles, SMILES; found say); name its key with --column"
+            "k.jsonl:1: the record has no completion (expected filled, completion, completions, text, reply, response, output, smiles, SMILES, Smiles, canonical_smiles, molecule; found say); name its key with --column"
         );
         assert_eq!(
             fault("t.jsonl", "{\"text\": 1}\n"),
