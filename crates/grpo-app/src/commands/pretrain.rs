@@ -163,13 +163,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         "no {} in {} is left for validation, so the best model cannot be selected; {}",
         data.reader.nouns()[0],
         data.keys.file.display(),
-        match examples.train.len() {
-            0 | 1 => "use a file with at least 2".to_owned(),
-            _ => format!(
-                "increase data.validation_fraction (now {}), or use a larger file",
-                data.keys.validation_fraction
-            ),
-        }
+        remedy_without_validation(examples.train.len(), data.keys.validation_fraction)
     );
     say(format_args!("{}: {}", data.keys.file.display(), report[0]));
     for line in &report[1..] {
@@ -266,6 +260,16 @@ impl<'a> Beginning<'a> {
             "an adapter requires an existing model; replace the [model] table with the key `start`, set to the model's folder"
         );
         Ok(Self::New(sizes))
+    }
+}
+
+/// Says what to do if none of `examples` examples is held out.
+fn remedy_without_validation(examples: usize, fraction: f64) -> String {
+    match examples {
+        0 | 1 => "use a file with at least 2".to_owned(),
+        _ => {
+            format!("increase data.validation_fraction (now {fraction}), or use a larger file")
+        }
     }
 }
 
