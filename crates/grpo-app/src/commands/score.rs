@@ -73,11 +73,11 @@ pub(crate) struct ScoreArguments {
 }
 
 pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    refuse_exchanged(arguments)?;
     anyhow::ensure!(
         arguments.file.is_some() || !arguments.completion.is_empty(),
         "missing completions; add a FILE (JSON lines, Parquet, CSV, .smi, .txt or a run folder), or --completion TEXT"
     );
-    refuse_exchanged(arguments)?;
     let fields = fields(arguments)?;
     let loaded = LoadedReward::read(&arguments.config, &arguments.set, tasks)?;
     let (format, reward) = loaded.for_completions(arguments.file.as_deref(), tasks);

@@ -115,6 +115,7 @@ fn no_input_is_replaced() {
             "is the input",
             "is one of the files recorded in",
             "unknown format; use a name that ends",
+            "the output is JSON lines; use a name that ends",
         ];
         let is_refused = said.iter().any(|said| ended.stderr.contains(said));
         assert!(
