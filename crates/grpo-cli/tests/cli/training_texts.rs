@@ -367,7 +367,12 @@ fn check_file(content: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_files_without_prompts() {
-    check_file("", str!["`prompts.jsonl` has no records; write one JSON object per line, such as {\"prompt\": \"…\", \"completion\": \"…\"}"]);
+    check_file(
+        "",
+        str![
+            "`prompts.jsonl` has no records; write one JSON object per line, such as {\"prompt\": \"…\", \"completion\": \"…\"}"
+        ],
+    );
     check_file(
         "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 340]}\n",
         str!["prompts.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens"],
