@@ -72,14 +72,14 @@ impl SamplerCheck {
     ///
     /// # Errors
     /// Returns an error if the tolerance is exceeded and mismatches are not corrected. A difference
-    /// that is not finite is always an error.
+    /// that is not finite is always an error. Completions that were not sampled are not checked.
     pub(crate) fn is_above(
         &self,
         completions: &[&Completion],
         trainer: &[f64],
         loss: &LossConfig,
     ) -> Result<bool, TrainError> {
-        let furthest = furthest(completions, trainer);
+        let Some(furthest) = furthest(completions, trainer) else { return Ok(false) };
         let difference = furthest.difference();
         if difference <= self.tolerance {
             return Ok(false);
@@ -121,22 +121,22 @@ impl Token<'_> {
     }
 }
 
-/// Returns the action with the largest difference. If there are several, the first one is returned.
-fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Token<'a> {
-    let recorded = completions.iter().flat_map(|completion| {
-        let logprobs = completion.sampling_logprobs().expect("it was sampled").iter().enumerate();
-        logprobs.map(|(action, &sampler)| (*completion, action, f64::from(sampler)))
-    });
-    recorded
-        .zip(trainer)
-        .map(|((completion, action, sampler), &trainer)| Token {
+/// Returns the action with the largest difference, or `None` if no completion was sampled. If there are
+/// several, the first one is returned.
+fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Option<Token<'a>> {
+    let mut rest = trainer;
+    let tokens = completions.iter().flat_map(|completion| {
+        let (own, others) = rest.split_at(completion.actions());
+        rest = others;
+        let sampler = completion.sampling_logprobs().unwrap_or_default();
+        sampler.iter().zip(own).enumerate().map(|(action, (&sampler, &trainer))| Token {
             completion,
             action,
-            sampler,
+            sampler: f64::from(sampler),
             trainer,
         })
-        .reduce(|a, b| if b.difference() > a.difference() { b } else { a })
-        .expect("a micro-batch has at least one action")
+    });
+    tokens.reduce(|a, b| if b.difference() > a.difference() { b } else { a })
 }
 
 #[cfg(test)]
@@ -175,6 +175,23 @@ mod tests {
             assert_eq!(check(above, [-1.125, -0.375, -2.0, -0.25]), Ok(false));
         }
         assert_eq!(check(AboveTolerance::Correct, [-1.0, -0.5, -2.25, -0.25]), Ok(true));
+    }
+
+    /// The log-probabilities of the trainer belong to the completions in order, whether they were
+    /// sampled or not.
+    #[test]
+    fn completions_that_were_not_sampled_are_not_checked() {
+        let mut parts: CompletionParts = completion(0, [0.0, 0.0]).into();
+        parts.sampling_logprobs = None;
+        let completions = [Completion::new(parts), completion(1, [-2.0, -0.25])];
+        let check = SamplerCheck { tolerance: 0.125, above: Some(AboveTolerance::Correct) };
+        let is_above = |of: &[&Completion], trainer: &[f64]| {
+            check.is_above(of, trainer, &Preset::Grpo.config()).unwrap()
+        };
+        let both = completions.each_ref();
+        assert!(!is_above(&both, &[-9.0, -9.0, -2.0, -0.25]));
+        assert!(is_above(&both, &[-2.0, -0.25, -9.0, -9.0]));
+        assert!(!is_above(&both[..1], &[-9.0, -9.0]));
     }
 
     /// The error describes the token with the largest absolute difference.

@@ -15,7 +15,8 @@ use grpo_model::{
     TokenBatch, WeightPrecision,
 };
 use grpo_train::{
-    Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, NextTokens, Parts, PretrainConfig,
+    AboveTolerance, Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, NextTokens, Parts,
+    PretrainConfig,
 };
 use serde_json::json;
 
@@ -122,7 +123,10 @@ fn settings_that_the_model_ignores_are_refused() {
             "train.precision",
             (|config| config.train.precision = ProductPrecision::Bf16) as fn(&mut GrpoConfig),
         ),
-        ("sampling.weights", |config| config.sampling.weights = WeightPrecision::Bf16),
+        ("sampling.weights", |config| {
+            config.sampler_check.above = Some(AboveTolerance::Correct);
+            config.sampling.weights = WeightPrecision::Bf16;
+        }),
     ] {
         let error = refused(change).expect("it is refused");
         assert!(error.contains(&format!("this model does not support {key}")), "{error}");
