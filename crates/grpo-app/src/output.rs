@@ -21,13 +21,14 @@ use grpo_run::{Existing, RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
 use unicode_width::UnicodeWidthStr;
 
+pub use self::device::is_device;
 pub use self::file_in_place::FileInPlace;
 pub use self::formats::{CSV, Formats, JSON, JSON_LINES, SVG};
 pub(crate) use self::incomplete::remove_incomplete;
 pub use self::incomplete::{begin as remove_at_exit, stop_if_ending};
 pub use self::lost::note_closed;
 pub(crate) use self::lost::{check_written, note_lost};
-pub use self::paths::{check_output, is_device, is_same_place, refuse_input, refuse_same};
+pub use self::paths::{check_output, is_same_place, refuse_input, refuse_same};
 use self::sentence::traceback;
 pub use self::sentence::{command_line, sentence};
 use crate::device::device;

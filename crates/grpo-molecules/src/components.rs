@@ -7,6 +7,7 @@ mod fields;
 mod goals;
 mod lists;
 mod property;
+mod property_names;
 mod reward;
 
 pub(crate) use self::config::ComponentsConfig;

@@ -4,6 +4,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
+/// Returns whether a path is a device or pipe such as `/dev/stdout`.
+pub fn is_device(path: &Path) -> bool {
+    // These may refer to a regular file that was opened by the shell.
+    const OPEN_FILES: [&str; 4] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd"];
+    OPEN_FILES.iter().any(|open| path.starts_with(open))
+        || std::fs::metadata(path).is_ok_and(|data| !data.is_file())
+}
+
 /// Opens a device or pipe for writing, without waiting for a process that reads it. Nothing is
 /// truncated: `/dev/stdout` may be a file that a shell appends to.
 pub(super) fn open_device(path: &Path) -> io::Result<File> {

@@ -9,10 +9,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use grpo_data::system_fault;
 
+use super::device::is_device;
 use super::device::open_device;
 use super::formats::Formats;
 use super::incomplete;
-use super::paths::{check_output, check_path, is_device, refuse_opened};
+use super::paths::{check_output, check_path, refuse_opened};
 
 /// An output file that appears under its final name only when it is complete. Compressed if the
 /// name ends in `.gz`.

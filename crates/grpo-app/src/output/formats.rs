@@ -4,7 +4,7 @@ use std::path::Path;
 
 use grpo_data::FileOrigin;
 
-use super::paths::is_device;
+use super::device::is_device;
 
 /// The formats that a command can write to a file.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_data::regular_file;
 
+use super::device::is_device;
 use super::formats::Formats;
 use crate::recorded_folders::refuse_recorded;
 
@@ -98,14 +99,6 @@ pub(super) fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
         path.display()
     );
     Ok(())
-}
-
-/// Returns whether a path is a device or pipe such as `/dev/stdout`.
-pub fn is_device(path: &Path) -> bool {
-    // These may refer to a regular file that was opened by the shell.
-    const OPEN_FILES: [&str; 4] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd"];
-    OPEN_FILES.iter().any(|open| path.starts_with(open))
-        || std::fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 
 /// Returns whether two paths refer to the same file, directly or through links. Also works for

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::goals::{default_goal, typical_range};
-use super::property::check_name;
+use super::property_names::check_name;
 
 /// The keys of a component.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use grpo_app::config::nearest;
 use grpo_chem::{Descriptor, Fingerprint, InvalidSmiles, Molecule, Morgan, Pattern};
-use grpo_data::{ConfigFault, short_text};
+use grpo_data::ConfigFault;
 
 use super::fields::ComponentFields;
+use super::property_names::unknown_property;
 use crate::KnownMolecules;
 use crate::identity::identity;
 
@@ -29,19 +29,6 @@ pub(super) enum Property {
     /// 1 if the molecule has this formula, otherwise 0.
     Formula(String),
 }
-
-/// Names of all properties other than descriptors.
-const OTHER_NAMES: [&str; 9] = [
-    "similarity",
-    "substructure",
-    "substructure_count",
-    "custom_alerts",
-    "scaffold",
-    "novelty",
-    "formula",
-    "external",
-    "expression",
-];
 
 impl Property {
     /// Creates the property of a component, or returns `None` if it is not computed from the
@@ -90,25 +77,6 @@ impl Property {
             Self::Formula(formula) => f64::from(molecule.formula()? == *formula),
         })
     }
-}
-
-/// Returns an error if no property has this name.
-pub(super) fn check_name(name: &str) -> Result<(), ConfigFault> {
-    match OTHER_NAMES.contains(&name) || Descriptor::parse(name).is_some() {
-        true => Ok(()),
-        false => Err(unknown_property(name)),
-    }
-}
-
-fn unknown_property(name: &str) -> ConfigFault {
-    let known = Descriptor::ALL.iter().map(|descriptor| descriptor.name());
-    let known: Vec<String> = known.chain(OTHER_NAMES).map(str::to_owned).collect();
-    let all = known.join(", ");
-    let remedy = match nearest(&known, &name.to_lowercase()) {
-        Some(near) => format!("did you mean '{near}'? All properties: {all}"),
-        None => format!("expected one of {all}"),
-    };
-    ConfigFault::new("property", format!("unknown property '{}'", short_text(name)), remedy)
 }
 
 fn count_matching(patterns: &[Pattern], molecule: &Molecule) -> Result<usize, InvalidSmiles> {
