@@ -274,7 +274,7 @@ impl TextCodec for Vocabulary {
             _ => {
                 let of_prompt = |UnknownToken { token, position, smiles }| {
                     DataError::Invalid(format!(
-                        "`{token}` (character {position} of `{}`) is not in the vocabulary of this model of molecules; use a SMILES or its beginning, such as `c1ccccc1`, or no prompt",
+                        "`{token}` (character {position} of `{}`) is not in the vocabulary of this molecule model; use a SMILES or its beginning, such as `c1ccccc1`, or no prompt",
                         Shortened(&smiles)
                     ))
                 };

@@ -9,8 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use grpo_data::system_fault;
 
-use super::device::is_device;
-use super::device::open_device;
+use super::device::{is_device, open_device};
 use super::formats::Formats;
 use super::incomplete;
 use super::paths::{check_output, check_path, refuse_opened};

@@ -257,7 +257,7 @@ fn a_molecule_can_be_gone_on_from() {
     }
     place.refuse(
         &["sample", "--model", model, "--prompt", "CX"],
-        str!["--prompt CX: `X` (character 2 of `CX`) is not in the vocabulary; remove the molecule, or use a vocabulary that contains the token"],
+        str!["--prompt CX: `X` (character 2 of `CX`) is not in the vocabulary of this molecule model; use a SMILES or its beginning, such as `c1ccccc1`, or no prompt"],
     );
     for argument in [&["--distinct"][..], &["--not-in", "absent.smi"]] {
         place.refuse(

@@ -33,7 +33,7 @@ fn text_after_a_smiles_is_not_a_name() {
         assert!(pmo.stdout.contains(&format!("\n{cell},0.000000\n")), "{}", pmo.stdout);
         let said = format!(
             "invalid             1, which score 0; the first is `{}`: ",
-            cell.replace('\t', "\\t")
+            cell.escape_debug()
         );
         assert!(pmo.stderr.contains(&said), "{}", pmo.stderr);
         assert_eq!(metrics(&place, &["a.csv"])["metrics"]["validity"], 0.5, "{cell}");
@@ -47,11 +47,13 @@ fn text_after_a_smiles_is_not_a_name() {
     }
     // Neither is it when the model is trained, nor for the molecules to be avoided.
     let place = Place::for_pretraining();
-    let rows: String = place.read("molecules.smi").lines().map(|l| format!("{l}\n")).collect();
-    place.write("m.csv", format!("smiles\n{rows}CC O\n"));
+    let molecules = place.read("molecules.smi");
+    let smiles: Vec<&str> = molecules.lines().filter_map(|l| l.split(' ').next()).collect();
+    place.write("m.csv", format!("smiles\n{}\nCC O\n", smiles.join("\n")));
     let trained = ["pretrain", "pretrain.toml", "--set", "data.file=m.csv"];
     let said = place.succeed(&[&trained[..], &["--set", "pretrain.epochs=1"]].concat()).stdout;
-    assert!(said.contains("left out: line 76: CC O is invalid or not supported:"), "{said}");
+    let left_out = format!("left out: line {}: CC O is invalid", smiles.len() + 2);
+    assert!(said.contains("1 invalid or not supported") && said.contains(&left_out), "{said}");
     let novel = "[reward]\ntype = \"components\"\n[[reward.components]]\nproperty = \"novelty\"\nfile = \"n.csv\"\n";
     place.write("n.csv", "smiles\nCC O\nCCN\n");
     place.write("novel.toml", novel);
@@ -216,7 +218,7 @@ fn arguments_that_were_exchanged_or_have_no_use_are_explained() {
         ("bench-pmo --score -", "`-`: standard input is not read, "),
         (
             &format!("sample --model {model} --prompt hi"),
-            "--prompt hi: `h` (character 1 of `hi`) is not in the vocabulary of this model of molecules; use a SMILES or its beginning, such as `c1ccccc1`, or no prompt",
+            "--prompt hi: `h` (character 1 of `hi`) is not in the vocabulary of this molecule model; use a SMILES or its beginning, such as `c1ccccc1`, or no prompt",
         ),
         // The model is not read.
         (

@@ -195,13 +195,17 @@ fn a_run_folder_that_exists_is_kept() {
     // Only runs are renamed by --force.
     std::fs::create_dir(place.path("mine")).unwrap();
     place.write("mine/letter.txt", "kept");
-    place.refuse(
-        &["train", "train.toml", "--run", "mine", "--force"],
-        str!["`mine` is not a run folder (no `run.json`); check the path"],
-    );
-    place.refuse(&["train", "train.toml", "--run", "mine"], expected.replace("`run`", "`mine`"));
     place.write("file", "kept");
-    place.refuse(&["train", "train.toml", "--run", "file"], expected.replace("`run`", "`file`"));
+    for name in ["mine", "file"] {
+        let expected =
+            format!("`{name}` exists, but is not a run; use another folder with `--run FOLDER`");
+        for force in [&[][..], &["--force"]] {
+            place.refuse(
+                &[&["train", "train.toml", "--run", name], force].concat(),
+                expected.clone(),
+            );
+        }
+    }
 }
 
 /// A file size limit simulates a disk that becomes full while writing metrics or models.
