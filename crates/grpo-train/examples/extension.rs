@@ -9,8 +9,8 @@ use grpo_data::{Bonus, Outcome, Scored};
 use grpo_model::{Frozen, ModelConfig, MolGptConfig, Transformer};
 use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{
-    Grpo, GrpoConfig, Metrics, NextTokens, Parts, ScoredStep, StepExtension, TrainError,
-    unconditional_prompts,
+    Grpo, GrpoConfig, Metrics, NextTokens, Parts, ScoredStep, StepExtension, StepMetrics,
+    TrainError, unconditional_prompts,
 };
 
 /// Adds `-weight · length` to the reward, where the weight rises over the first steps.
@@ -33,14 +33,14 @@ impl StepExtension for ShortCompletions {
         &["weight"]
     }
 
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<Vec<f64>, TrainError> {
+    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError> {
         let progress = f64::from(step.step + 1) / f64::from(self.steps);
         let weight = self.weight * progress.min(1.0);
         for sample in step.groups.iter_mut().flat_map(|group| &mut group.samples) {
             let length = sample.completion.actions() as f64;
             sample.bonus = sample.reward().map(|_| Bonus { weight, value: -length });
         }
-        Ok(vec![weight])
+        Ok(vec![("weight", weight)])
     }
 }
 

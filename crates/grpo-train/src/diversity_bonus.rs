@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::diversity_measure::{build, check, no_embedder};
 use crate::error::in_range;
-use crate::extension::{ScoredStep, StepExtension};
+use crate::extension::{ScoredStep, StepExtension, StepMetrics};
 use crate::similar_texts::{NewSimilarTexts, mean_distances};
 
 /// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
@@ -123,7 +123,7 @@ impl StepExtension for DiversityBonus {
         true
     }
 
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<Vec<f64>, TrainError> {
+    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError> {
         self.add(step.groups)?;
         Ok(Vec::new())
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::TrainError;
 use crate::error::in_range;
-use crate::extension::{ScoredStep, StepExtension};
+use crate::extension::{ScoredStep, StepExtension, StepMetrics};
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 
 /// Returns the bucket of each text, or `None` for texts that belong to no bucket.
@@ -246,8 +246,9 @@ impl StepExtension for DiversityFilter {
         &METRICS
     }
 
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<Vec<f64>, TrainError> {
-        Ok(self.apply(step.groups, step.ranks)?.into())
+    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError> {
+        let values = self.apply(step.groups, step.ranks)?;
+        Ok(METRICS.into_iter().zip(values).collect())
     }
 
     fn state(&self) -> Value {

@@ -66,7 +66,7 @@ pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
-pub use extension::{ScoredStep, StepExtension, StepExtensions};
+pub use extension::{ScoredStep, StepExtension, StepExtensions, StepMetrics};
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{GuardTrigger, Guards, GuardsState};

@@ -14,7 +14,7 @@ use grpo_runtime::awake;
 use crate::ahead::Ahead;
 use crate::archive_report::Replayed;
 use crate::error::refuse_failures;
-use crate::extension::{self, ScoredStep, StepExtensions};
+use crate::extension::{self, StepExtensions};
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
@@ -309,20 +309,11 @@ impl<M: LanguageModel> Grpo<M> {
     ) -> Result<Scoring, TrainError> {
         let known = self.archive.as_ref().map_or(0, |archive| archive.calls().len());
         let scored = self.score_all(groups, prompts, step);
-        // An interrupted step is repeated, so it must not be counted.
+        // A step that ends here is repeated, so it must not be counted.
         if let (Err(_), Some(archive)) = (&scored, &mut self.archive) {
             archive.forget_after(known);
         }
-        let (calls, proposals) = scored?;
-        let mut measured = Vec::new();
-        for extension in &mut self.extensions {
-            let ranks = self.learner.ranks();
-            let values = extension.after_rewards(ScoredStep { step, groups, ranks })?;
-            let names = extension.metrics().iter();
-            let names = names.map(|metric| format!("{}/{metric}", extension.name()));
-            measured.extend(names.zip(values));
-        }
-        Ok((measured, calls, proposals))
+        scored
     }
 
     fn score_all(
@@ -330,7 +321,7 @@ impl<M: LanguageModel> Grpo<M> {
         groups: &mut [Group],
         prompts: &[Prompt],
         step: u32,
-    ) -> Result<(Option<ExternalCalls>, Option<Group>), TrainError> {
+    ) -> Result<Scoring, TrainError> {
         let calls = self.scored(groups, step)?;
         // An interrupt makes the reward fail.
         self.refuse_interrupt()?;
@@ -339,7 +330,9 @@ impl<M: LanguageModel> Grpo<M> {
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
         let (more, proposals) = self.propose(prompts, step)?;
         self.refuse_interrupt()?;
-        Ok((ExternalCalls::merged(calls.into_iter().chain(more)), proposals))
+        let ranks = self.learner.ranks();
+        let measured = extension::after_rewards(&mut self.extensions, step, groups, ranks)?;
+        Ok((measured, ExternalCalls::merged(calls.into_iter().chain(more)), proposals))
     }
 
     /// Calls the reward, unless the archive knows the score.
