@@ -73,7 +73,9 @@ fn a_state_of_an_older_version_is_restored() {
     assert_eq!(restored(&mut with_filter(), old.clone()).unwrap(), expected);
     // What it saves is read again.
     let mut new = old.clone();
-    ["buckets", "rewarded"].map(|name| new.as_object_mut().unwrap().remove(name));
+    for name in ["buckets", "rewarded"] {
+        new.as_object_mut().unwrap().remove(name);
+    }
     new["extensions"] = expected.clone();
     assert_eq!(restored(&mut with_filter(), new).unwrap(), expected);
     let error = restored(&mut begin(Vec::new()), old).unwrap_err().to_string();
