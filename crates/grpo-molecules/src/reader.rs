@@ -58,7 +58,10 @@ impl MoleculeReader {
         let format = match ending.as_str() {
             "smi" => MoleculeFormat::Smi,
             "csv" => MoleculeFormat::Csv,
-            _ => return Err(origin.unknown_format("`.smi`, `.smi.gz`, `.csv` or `.csv.gz`")),
+            _ => {
+                let expected = "`.smi`, `.smi.gz`, `.csv` or `.csv.gz`";
+                return Err(origin.unknown_format(expected, None));
+            }
         };
         Self::from_reader(open_file(path)?, format, origin.compressed, path, options)
     }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use grpo_data::{in_plain_words, json_reason, plain_numbers, system_words};
+use grpo_data::{in_plain_words, json_reason, plain_numbers, shell_word, system_words};
 
 /// Joins an error and its causes into one sentence without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
@@ -94,15 +94,7 @@ fn words(cause: &(dyn Error + 'static)) -> String {
 
 /// Returns a command line that a POSIX shell reads as these words.
 pub fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
-    let quoted = |word: S| {
-        let word = word.as_ref();
-        let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%^".contains(c);
-        match !word.is_empty() && word.chars().all(is_plain) {
-            true => word.to_owned(),
-            false => format!("'{}'", word.replace('\'', r"'\''")),
-        }
-    };
-    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+    words.into_iter().map(|word| shell_word(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 /// Operating system messages and their replacements.

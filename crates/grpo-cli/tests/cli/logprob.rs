@@ -336,7 +336,7 @@ fn refuses_files_that_cannot_be_scored() {
     check(
         "in.txt",
         str![
-            "`in.txt` is plain text, which cannot be read here; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; `jq -Rc '{prompt: .}' < OLD > NEW.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score"
+            "`in.txt` is plain text, which cannot be read here; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; `jq -Rc '{prompt: .}' < in.txt > in.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score"
         ].into(),
     );
     place.write("in.parquet", "no parquet");
@@ -431,7 +431,7 @@ fn all_log_probabilities_go_into_a_file_of_their_own() {
     let with_all = [&logprob[..], &["--full", "all.parquet"]].concat();
     assert_eq!(place.succeed(&with_all).stdout, plain);
     let scored = objects(&plain);
-    let mut reader = ObjectReader::open(&place.path("all.parquet")).unwrap();
+    let mut reader = ObjectReader::open(&place.path("all.parquet"), "ids").unwrap();
     let mut tokens = 0;
     while let Some(row) = reader.next_row().unwrap() {
         let (_, row) = row.object.unwrap();
