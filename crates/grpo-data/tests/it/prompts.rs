@@ -150,7 +150,7 @@ fn the_name_of_a_file_tells_its_format() {
         (
             "a.csv",
             "is a table",
-            format!("; convert it with `python3 -c {read})]' < OLD > NEW.jsonl`"),
+            format!("; convert it with `{} < a.csv > a.jsonl`", table(r",;\t")),
         ),
         (
             "my data/a.b.TSV.gz",
