@@ -11,7 +11,7 @@ use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
 pub use options::ReadOptions;
 pub use record::MoleculeRecord;
-pub(crate) use record::smiles_and_name;
+pub(crate) use record::{REMOVE_TEXT, record_fault, smiles_and_name};
 use smi_rows::SmiRows;
 pub(crate) use smi_rows::is_header;
 use std::io::Read;

@@ -317,6 +317,17 @@ fn a_text_without_a_prompt_is_scored_from_its_second_token() {
     assert_eq!(lines.iter().filter(is_equal).count(), 1, "{line:?}");
     place.write("a.jsonl", "{\"text\": \"\"}\n");
     assert_eq!(place.run(&score).code, Some(1));
+    // A prompt that somebody wrote is not missing, but empty.
+    for record in [
+        json!({"prompt": "", "completion": text}),
+        json!({"prompt": "", "completion_ids": [1, 2]}),
+        json!({"prompt_ids": [], "completion": text}),
+    ] {
+        place.write("a.jsonl", format!("{record}\n"));
+        let ended = place.run(&score);
+        let said = "error: a.jsonl:1: a prompt has no tokens; expected at least one\n";
+        assert!(ended.code == Some(1) && ended.stderr.ends_with(said), "{}", ended.stderr);
+    }
 }
 
 #[test]

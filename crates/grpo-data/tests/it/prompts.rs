@@ -43,7 +43,9 @@ fn every_key_gives_its_prompt_and_completion() {
     use CompletionSource as C;
     use PromptSource as P;
     let check = |line: &str, prompt: PromptSource, completion: Option<CompletionSource>| {
-        let expect = PromptRecord { line: 1, prompt, completion, fields: serde_json::Map::new() };
+        let is_text = line.starts_with(r#"{"text""#);
+        let fields = serde_json::Map::new();
+        let expect = PromptRecord { line: 1, prompt, is_text, completion, fields };
         assert_eq!(read(line), [expect], "{line}");
     };
     let (user, answer) = (message("user", "q"), message("assistant", "a"));
