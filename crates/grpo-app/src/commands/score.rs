@@ -433,7 +433,7 @@ fn score_all(
 }
 
 /// Returns why a completion has no score or a score of 0.
-fn reason(text: &str, outcome: &Outcome, format: &RowFormat) -> String {
+pub(crate) fn reason(text: &str, outcome: &Outcome, format: &RowFormat) -> String {
     let invalid = || format.invalid.and_then(|why| why(text)).unwrap_or_default();
     match outcome {
         Outcome::Failed { reason } => reason.clone(),

@@ -294,7 +294,7 @@ fn a_text_without_a_prompt_is_scored_from_its_second_token() {
     let place = crate::training_texts::place("qwen3");
     let text = "the dog is late";
     place.write("a.jsonl", format!("{}\n", json!({"text": text, "source": 7})));
-    let score = ["logprob", "--model", "m", "--input", "a.jsonl", "-o", "out.jsonl"];
+    let score = ["logprob", "--model", "m", "--input", "a.jsonl", "-o", "out.jsonl", "--force"];
     let ended = place.succeed(&score);
     assert_eq!(ended.stderr, "written      out.jsonl (1 completion)\n");
     let line = objects(&place.read("out.jsonl")).remove(0);
@@ -316,7 +316,9 @@ fn a_text_without_a_prompt_is_scored_from_its_second_token() {
     };
     assert_eq!(lines.iter().filter(is_equal).count(), 1, "{line:?}");
     place.write("a.jsonl", "{\"text\": \"\"}\n");
-    assert_eq!(place.run(&score).code, Some(1));
+    let ended = place.run(&score);
+    let said = "nothing to score: the completion has no tokens\n";
+    assert!(ended.code == Some(1) && ended.stderr.ends_with(said), "{}", ended.stderr);
     // A prompt that somebody wrote is not missing, but empty.
     for record in [
         json!({"prompt": "", "completion": text}),
