@@ -160,7 +160,7 @@ def reward(completions, trainer_state, **kwargs):
 
     // A run that continues an adapter.
     let train = ["train", "train.toml", "--set", "eval.samples=0"];
-    place.succeed(&[&train[..], &["--set", "lora.rank=2", "--run", "first"]].concat());
+    place.succeed(&[&train[..], &["--set", "lora={rank=2,alpha=4}", "--run", "first"]].concat());
     fs::remove_file(place.path("works")).unwrap();
     let adapter = ["--set", "adapter=first/adapter", "--run", "second"];
     assert_eq!(place.run(&[&train[..], &adapter].concat()).code, Some(1));
