@@ -328,7 +328,7 @@ mod tests {
         ] {
             std::fs::write(&file, format!("logp\n2\n{cell}\n")).unwrap();
             let error = Asked::read(&file).unwrap_err().to_string();
-            assert!(error.contains("line 3") && error.contains(words), "{error}");
+            assert!(error.ends_with(&format!("a.csv:3: {words}")), "{error}");
         }
     }
 
