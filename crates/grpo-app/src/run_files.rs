@@ -15,6 +15,11 @@ use crate::output::{command_line, say};
 use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_folders::refuse_inside;
 
+/// Returns what happens to an existing run: with `force`, it is renamed.
+pub(crate) fn existing(force: bool) -> Existing {
+    if force { Existing::Replace } else { Existing::Refuse }
+}
+
 /// Creates a run folder. With `force`, an existing folder is renamed first.
 pub(crate) fn create_run(
     path: &Path,
@@ -23,8 +28,7 @@ pub(crate) fn create_run(
     info: &RunInfo,
 ) -> anyhow::Result<RunFolder> {
     refuse_inside(path, "--run")?;
-    let existing = if force { Existing::Replace } else { Existing::Refuse };
-    let (folder, aside) = RunFolder::create(path, existing, config, info)?;
+    let (folder, aside) = RunFolder::create(path, existing(force), config, info)?;
     if let Some(aside) = aside {
         say(format_args!("the previous run is now {}", aside.display()));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use grpo_data::{Codec, counted};
 use grpo_model::Policy;
-use grpo_run::{DataFile, Event, EventKind, Existing, RunFolder, RunLock, VerifiedFolder};
+use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_runtime::Ranks;
 use grpo_train::{
     Actions, BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
@@ -25,7 +25,7 @@ use crate::prompts::Prompts;
 use crate::ranks::{Inputs, Restored, refuse_short_limit};
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{
-    Reopened, create_run, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
+    Reopened, create_run, existing, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
 };
 use crate::run_log::observer_error;
 use crate::run_reward::{refuse_unasked, resume_command};
@@ -91,8 +91,7 @@ impl Session {
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
-        let existing = if force { Existing::Replace } else { Existing::Refuse };
-        RunFolder::check_unused(&file.run, existing)?;
+        RunFolder::check_unused(&file.run, existing(force))?;
         // Performs all checks before creating the run folder.
         let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         let (grpo, codec) = (begun.training.grpo(), &begun.writer.spec.codec);

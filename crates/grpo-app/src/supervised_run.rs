@@ -28,7 +28,7 @@ use crate::interrupt::{self, Interrupted};
 use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
-    Reopened, config_of_run, create_run, last_whole, reopen, stay_on_device, unlisted,
+    Reopened, config_of_run, create_run, existing, last_whole, reopen, stay_on_device, unlisted,
 };
 use crate::run_log::{RunLog, open_events};
 
@@ -88,8 +88,7 @@ impl<F: DeserializeOwned> Request<F> {
             run(&mut file).clone_from(folder);
         }
         if !arguments.check {
-            let existing = if force { Existing::Replace } else { Existing::Refuse };
-            RunFolder::check_unused(run(&mut file), existing)?;
+            RunFolder::check_unused(run(&mut file), existing(force))?;
         }
         Ok(Self { file, origin, start: Start { command, force, interrupt, resumed: None } })
     }

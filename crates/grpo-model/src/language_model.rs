@@ -19,9 +19,8 @@ use crate::{
 /// Hidden states and logits are computed separately, because logits are often needed for only a few
 /// positions.
 pub trait LanguageModel: Module + Sync + 'static {
-    /// Returns whether the model follows a setting that not every model can follow. Whoever uses the
-    /// setting asks first, because methods of a model that does not follow it ignore it. The default
-    /// is that it follows none of them.
+    /// Returns whether the model supports an optional setting. Callers must check this first: the
+    /// methods of a model without support ignore the setting. The default is no support.
     fn supports(&self, setting: ModelSetting) -> bool {
         let _ = setting;
         false

@@ -31,7 +31,7 @@ mod variation;
 mod vocabulary;
 
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
-pub use reader::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
+pub use reader::{MoleculeFormat, MoleculeReader, MoleculeRecord, REMOVE_TEXT, ReadOptions};
 pub use reward::{LogpWindow, MoleculeReward};
 pub use smiles_tokens::{SmilesTokens, UnknownToken, smiles_tokens};
 pub use summary::{KnownMolecules, MoleculeSummary};

@@ -238,7 +238,7 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     );
 }
 
-/// A resumed run keeps its configuration, so there is no usage to show.
+/// A resumed run keeps its configuration. The error explains this instead of showing the usage.
 #[test]
 fn options_of_new_runs_are_refused_with_resume() {
     let place = Place::new();

@@ -188,7 +188,7 @@ fn the_phases_of_two_splits_are_not_read() {
     assert!(!place.path("one/.split-unfinished").exists());
 }
 
-/// A user who follows a remedy and splits by hand can go on with the pipeline.
+/// A pipeline accepts the results of a split that the user made by hand.
 #[test]
 fn an_equal_split_is_accepted() {
     let place = Place::new();

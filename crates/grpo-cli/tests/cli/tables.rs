@@ -185,7 +185,7 @@ fn a_reward_that_fails_for_all_valid_molecules_is_an_error() {
             assert!(last.contains("first reason: ") && last.contains(reason), "{last}");
             assert!(!place.path("out.csv").exists());
         }
-        // Invalid molecules alone are no failure of the reward.
+        // If all molecules are invalid, the reward has not failed.
         place.write("a.smi", "C1CC\nC(\n");
         place.succeed(&["score", file, "a.smi"]);
     }

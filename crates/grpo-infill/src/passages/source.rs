@@ -1,7 +1,7 @@
 //! Reads text and molecule files.
 
 use grpo_data::{DataError, FileOrigin, read_text_file};
-use grpo_molecules::{MoleculeReader, ReadOptions};
+use grpo_molecules::{MoleculeReader, REMOVE_TEXT, ReadOptions};
 use std::path::Path;
 
 /// A text in which all line endings are `\n`.
@@ -38,7 +38,7 @@ impl Source {
             let record = record?;
             if record.has_text_after() {
                 return Err(DataError::Invalid(format!(
-                    "line {} of `{}` has text after the SMILES; remove it, or write names into a column of their own",
+                    "line {} of `{}` has text after the SMILES; {REMOVE_TEXT}",
                     record.line,
                     path.display()
                 )));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, ensure};
 use grpo_app::{TrainedRun, archive_of};
 use grpo_chem::pmo::Budget;
+use grpo_data::number_cell;
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_run::{EventKind, RunFolder};
 use serde::Deserialize;
@@ -46,8 +47,9 @@ impl Results {
         let mut text = String::from("oracle,seed,auc,top_10,calls,seconds\n");
         for row in &self.rows {
             let SeedResult { oracle, seed, budget, seconds } = row;
-            let (auc, top_10, calls) = (budget.auc(), budget.mean_of_best(), budget.calls());
-            text += &format!("{oracle},{seed},{auc:.6},{top_10:.6},{calls},{seconds:.1}\n");
+            let [auc, top_10] = [budget.auc(), budget.mean_of_best()].map(number_cell);
+            let calls = budget.calls();
+            text += &format!("{oracle},{seed},{auc},{top_10},{calls},{seconds:.1}\n");
         }
         text
     }
@@ -58,7 +60,8 @@ impl Results {
         for row in &self.rows {
             for (index, top_10) in row.budget.curve().iter().enumerate() {
                 let calls = 100 * (index + 1);
-                text += &format!("{},{},{calls},{top_10:.6}\n", row.oracle, row.seed);
+                let top_10 = number_cell(*top_10);
+                text += &format!("{},{},{calls},{top_10}\n", row.oracle, row.seed);
             }
         }
         text

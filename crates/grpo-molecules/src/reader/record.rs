@@ -35,7 +35,7 @@ impl MoleculeRecord {
 }
 
 /// What to do about text after the SMILES in a cell of a table.
-pub(crate) const REMOVE_TEXT: &str = "remove it, or write names into a column of their own";
+pub const REMOVE_TEXT: &str = "remove it, or write names into a column of their own";
 
 /// Describes why a record is not a molecule, with the remedy for text after its SMILES.
 pub(crate) fn record_fault(error: &InvalidSmiles) -> String {

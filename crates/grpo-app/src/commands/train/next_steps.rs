@@ -34,17 +34,14 @@ pub(super) fn print_resume_command(session: &Session) {
     let Session { folder, file, kind, .. } = session;
     let resume = resume_command("train", folder.path(), file);
     let has_files = file.reward.spec().files().is_ok_and(|files| !files.is_empty());
-    match has_files {
-        true => say(format_args!("resume       grpo {resume}   # with the same reward files")),
-        false => say(format_args!("resume       grpo {resume}")),
+    if !has_files {
+        return say(format_args!("resume       grpo {resume}"));
     }
-    if has_files {
-        let trained = folder.path().join(kind);
-        say(format_args!(
-            "             after changing a reward file, start a new run from {} (docs/guides/own-reward.md)",
-            trained.display()
-        ));
-    }
+    say(format_args!("resume       grpo {resume}   # with the same reward files"));
+    say(format_args!(
+        "             after changing a reward file, start a new run from {} (docs/guides/own-reward.md)",
+        folder.path().join(kind).display()
+    ));
 }
 
 /// Returns the arguments of a command that shows what the trained model does, if there is one that

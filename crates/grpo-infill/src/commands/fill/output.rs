@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use crate::Characters;
 use grpo_app::output::four_decimals;
 use grpo_app::visible::visible;
-use grpo_data::TextCodec;
+use grpo_data::{TextCodec, counted};
 use serde::Serialize;
 
 use super::texts::Text;
@@ -139,11 +139,6 @@ fn shown(characters: &Characters, ids: &[u32], places: &[usize], marked: bool) -
         shown.push_str("\x1b[0m");
     }
     shown
-}
-
-fn counted(number: usize, thing: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {thing}{s}")
 }
 
 #[cfg(test)]
