@@ -249,7 +249,8 @@ impl SupervisedRun {
             Ok(ending) => {
                 observer.ended(&ending, trainer)?;
                 // During the last validation, after which the trainer has ended.
-                if self.interrupt.load(Ordering::Relaxed) {
+                let is_stopped = matches!(ending, SupervisedEnding::Stopped { .. });
+                if self.interrupt.load(Ordering::Relaxed) && !is_stopped {
                     say(format_args!("interrupted  {rest}"));
                     return Err(Interrupted.into());
                 }

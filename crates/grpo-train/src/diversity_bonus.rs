@@ -63,7 +63,7 @@ impl BonusMeasure {
     }
 }
 
-const SECTION: &str = "diversity_bonus";
+pub(crate) const SECTION: &str = "diversity_bonus";
 
 impl DiversityBonusConfig {
     /// Builds the bonus. If an embedder is configured, its model is loaded on `device`.
@@ -114,7 +114,7 @@ enum Distances {
     OfTask(NewSimilarTexts),
 }
 
-impl StepExtension for DiversityBonus {
+impl<M> StepExtension<M> for DiversityBonus {
     fn name(&self) -> &'static str {
         SECTION
     }
@@ -123,9 +123,8 @@ impl StepExtension for DiversityBonus {
         true
     }
 
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<Vec<f64>, TrainError> {
-        self.add(step.groups)?;
-        Ok(Vec::new())
+    fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+        self.add(step.groups)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{Decode, Ending, LearnResult, Learner, TrainError};
 /// and decisions must follow from the seed, the step and the state, so that a resumed run continues
 /// exactly.
 pub trait StepExtension<M>: Send {
-    /// Returns the name, which is unique in a run: that of its section of the configuration and the key
+    /// Returns the name, which is unique in a run: that of its section of the configuration, and the key
     /// of its state.
     fn name(&self) -> &'static str;
 
@@ -29,7 +29,7 @@ pub trait StepExtension<M>: Send {
         false
     }
 
-    /// Returns the names of metrics that not every step has, for the guards that watch them.
+    /// Returns the names of its metrics, for guards that watch them.
     fn metrics(&self) -> &'static [&'static str] {
         &[]
     }
@@ -57,13 +57,14 @@ pub trait StepExtension<M>: Send {
     /// whose samples all lose their outcome is not learned from.
     ///
     /// # Errors
-    /// Returns an error if the run must end.
+    /// Returns an error if the run must end. The step is then undone in all other extensions
+    /// ([`Self::undo`]). This one must not have changed its state, or override [`Self::keeps_scores`].
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
         let _ = step;
         Ok(())
     }
 
-    /// Adds updates of the policy after those of the step.
+    /// Adds updates of the policy to those of the step.
     ///
     /// # Errors
     /// Returns an error if the run must end.
@@ -72,8 +73,16 @@ pub trait StepExtension<M>: Send {
         Ok(())
     }
 
-    /// Forgets a step that ended with an error before the policy was updated. It may be repeated.
-    fn step_failed(&mut self) {}
+    /// Returns what [`Self::undo`] needs in order to return to the state before a step.
+    fn mark(&self) -> Value {
+        self.state()
+    }
+
+    /// Returns to the state before a step, which ended with an error before the policy was updated and
+    /// may be repeated.
+    fn undo(&mut self, mark: Value) {
+        self.restore(mark).expect("it is a state of this extension");
+    }
 
     /// Returns how the run ends after this step, if the extension ends it.
     fn ending(&self) -> Option<Ending> {
@@ -109,7 +118,7 @@ pub struct ScoredStep<'a> {
     pub ranks: &'a Ranks,
     /// Scores further completions.
     pub scorer: &'a StepScorer<'a>,
-    /// What the extension adds to the step.
+    /// What the extensions add to the step.
     pub added: &'a mut Added,
 }
 
@@ -133,8 +142,8 @@ pub struct UpdatedStep<'a, M> {
 #[derive(Clone, Debug, Default)]
 pub struct Added {
     /// Metrics by name.
-    pub metrics: Vec<(String, f64)>,
-    /// Groups that were scored in addition and are not learned from.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// Groups that were scored in addition. They are not learned from.
     pub groups: Vec<Group>,
     /// Calls of external programs and servers for them.
     pub calls: Vec<ExternalCalls>,
@@ -150,6 +159,7 @@ pub struct StepScorer<'a> {
     pub(crate) interrupt: &'a AtomicBool,
     /// Number of the step, counted from 1.
     pub(crate) step: u32,
+    /// See [`crate::TrainConfig::max_failed_rewards`].
     pub(crate) max_failed: f64,
 }
 
@@ -163,13 +173,16 @@ impl StepScorer<'_> {
     }
 
     /// Checks that the reward failed for at most `train.max_failed_rewards` of the samples. `of` says
-    /// which ones they are, if they are not all of the step.
+    /// which ones of the step they are, e.g. `, proposals`.
     ///
     /// # Errors
     /// Returns [`TrainError::Reward`] if more failed.
-    pub fn refuse_failures(&self, samples: &[Sample], of: &str) -> Result<(), TrainError> {
-        let place = || format!("step {}, {of}", self.step);
-        refuse_failures(samples.iter(), self.max_failed, place)
+    pub fn refuse_failures<'a>(
+        &self,
+        samples: impl Iterator<Item = &'a Sample> + Clone,
+        of: &str,
+    ) -> Result<(), TrainError> {
+        refuse_failures(samples, self.max_failed, || format!("step {}{of}", self.step))
     }
 
     /// Fails on all ranks if any of them was interrupted. All ranks must call it.
@@ -187,13 +200,62 @@ impl StepScorer<'_> {
 /// The extensions of a run, in the order in which they are called.
 pub type StepExtensions<M> = Vec<Box<dyn StepExtension<M>>>;
 
+/// Scores the completions of a step and calls the extensions. Returns what they add.
+///
+/// # Errors
+/// Returns an error if the step must end. The extensions are then as before.
+pub(crate) fn score<M>(
+    extensions: &mut [Box<dyn StepExtension<M>>],
+    prompts: &[Prompt],
+    groups: &mut [Group],
+    scorer: &StepScorer<'_>,
+) -> Result<Added, TrainError> {
+    // The last one is not changed if it fails.
+    let last = extensions.len().saturating_sub(1);
+    let is_marked = |(place, extension): (usize, &Box<dyn StepExtension<M>>)| {
+        (place < last || extension.keeps_scores()).then(|| extension.mark())
+    };
+    let marks: Vec<Option<Value>> = extensions.iter().enumerate().map(is_marked).collect();
+    let added = called(extensions, prompts, groups, scorer);
+    if added.is_err() {
+        for (extension, mark) in extensions.iter_mut().zip(marks) {
+            mark.into_iter().for_each(|mark| extension.undo(mark));
+        }
+    }
+    added
+}
+
+fn called<M>(
+    extensions: &mut [Box<dyn StepExtension<M>>],
+    prompts: &[Prompt],
+    groups: &mut [Group],
+    scorer: &StepScorer<'_>,
+) -> Result<Added, TrainError> {
+    let calls = match extensions.iter_mut().find(|extension| extension.keeps_scores()) {
+        Some(extension) => extension.score(groups, scorer)?,
+        None => scorer.score(groups)?,
+    };
+    // An interrupt makes the reward fail.
+    scorer.refuse_interrupt()?;
+    scorer.refuse_failures(groups.iter().flat_map(|group| &group.samples), "")?;
+    let mut added = Added { calls: calls.into_iter().collect(), ..Added::default() };
+    for extension in extensions {
+        let (step, ranks) = (scorer.step - 1, scorer.ranks);
+        let added = &mut added;
+        let groups = &mut *groups;
+        extension.after_rewards(&mut ScoredStep { step, prompts, groups, ranks, scorer, added })?;
+    }
+    Ok(added)
+}
+
 /// Checks that the extensions of a run can be told apart, that at most one sets bonuses or keeps scores,
 /// and that those of `sections` of the configuration are among them.
 pub(crate) fn check<M>(
     extensions: &StepExtensions<M>,
-    sections: &[&str],
+    sections: &[&'static str],
 ) -> Result<(), ConfigFault> {
-    if let Some(name) = sections.iter().find(|name| extensions.iter().all(|e| e.name() != **name)) {
+    let is_missing = |name: &&&str| extensions.iter().all(|extension| extension.name() != **name);
+    if let Some(name) = sections.iter().find(is_missing) {
         let message = format!("the configuration has {name}, but the run has no such extension");
         return Err(ConfigFault::new(*name, message, "add it to the parts of the run"));
     }
@@ -219,10 +281,111 @@ pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static s
     extensions.iter().find(|extension| extension.sets_bonus()).map(|extension| extension.name())
 }
 
-/// Returns the names of all metrics of the extensions that not every step has.
+/// Returns the names of all metrics of the extensions.
 pub(crate) fn metrics<M>(extensions: &StepExtensions<M>) -> Vec<String> {
     let of_bonus =
         with_bonus(extensions).map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
     let own = extensions.iter().flat_map(|extension| extension.metrics());
     of_bonus.into_iter().flatten().chain(own.map(|&name| name.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use grpo_data::{Outcome, PartName};
+    use grpo_rewards::{Reward, RewardInput};
+
+    use super::*;
+    use crate::test_groups::group;
+
+    /// Scores nothing.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Reward for Nothing {
+        fn parts(&self) -> Vec<PartName> {
+            Vec::new()
+        }
+
+        fn score(&self, inputs: &[RewardInput]) -> Vec<Outcome> {
+            inputs.iter().map(|_| Outcome::Abstained).collect()
+        }
+    }
+
+    /// Counts steps, and fails in the one with this number.
+    struct Counter {
+        name: &'static str,
+        steps: u32,
+        fails_in: Option<u32>,
+    }
+
+    impl StepExtension<()> for Counter {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+
+        fn metrics(&self) -> &'static [&'static str] {
+            &["counter/steps"]
+        }
+
+        fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+            if self.fails_in == Some(step.step) {
+                let source = "the server does not answer".into();
+                return Err(TrainError::Extension { name: self.name, source });
+            }
+            self.steps += 1;
+            step.added.metrics.push(("counter/steps", self.steps.into()));
+            Ok(())
+        }
+
+        fn state(&self) -> Value {
+            self.steps.into()
+        }
+
+        fn restore(&mut self, state: Value) -> Result<(), String> {
+            self.steps = serde_json::from_value(state).map_err(|error| error.to_string())?;
+            Ok(())
+        }
+    }
+
+    /// The step can be repeated as if it had not begun.
+    #[test]
+    fn a_step_that_an_extension_ends_is_undone_in_all_of_them() {
+        let counter = |name, fails_in| Box::new(Counter { name, steps: 0, fails_in });
+        let mut extensions: StepExtensions<()> =
+            vec![counter("a", None), counter("b", Some(1)), counter("c", None)];
+        let rewards = RewardRunner::new(Arc::new(Nothing), Duration::from_secs(1));
+        let (decode, ranks): (Decode, Ranks) = (Arc::new(|_| String::new()), Ranks::alone());
+        let interrupt = AtomicBool::new(false);
+        let mut call = |step: u32| {
+            let scorer = StepScorer {
+                rewards: &rewards,
+                decode: &decode,
+                ranks: &ranks,
+                interrupt: &interrupt,
+                step: step + 1,
+                max_failed: 0.0,
+            };
+            score(&mut extensions, &[], &mut [group(Vec::new())], &scorer)
+        };
+        assert_eq!(call(0).unwrap().metrics, [("counter/steps", 1.0); 3]);
+        let error = call(1).unwrap_err().to_string();
+        assert_eq!(error, "b: the server does not answer");
+        let states: Vec<Value> = extensions.iter().map(|extension| extension.state()).collect();
+        assert_eq!(states, [1, 1, 1]);
+    }
+
+    #[test]
+    fn extensions_can_be_told_apart() {
+        let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
+        let twice: StepExtensions<()> = vec![counter("a"), counter("b"), counter("a")];
+        let error = check(&twice, &[]).unwrap_err().to_string();
+        assert!(error.contains("a and a cannot be combined"), "{error}");
+        let both: StepExtensions<()> = vec![counter("a"), counter("b")];
+        assert!(check(&both, &["b"]).is_ok());
+        let error = check(&both, &["c"]).unwrap_err().to_string();
+        assert!(error.contains("the configuration has c"), "{error}");
+    }
 }

@@ -23,8 +23,6 @@ use crate::{
 pub struct ScoreArchive {
     archive: Archive,
     replay: Option<Replay>,
-    /// Number of calls when the step began.
-    known: usize,
 }
 
 /// Name of the extension.
@@ -44,7 +42,6 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
         groups: &mut [Group],
         scorer: &StepScorer<'_>,
     ) -> Result<Option<ExternalCalls>, RankError> {
-        self.known = self.archive.calls().len();
         self.archive.score(groups, scorer)
     }
 
@@ -58,7 +55,7 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
             let calls = self.archive.score(slice::from_mut(&mut group), step.scorer)?;
             step.added.calls.extend(calls);
             step.scorer.refuse_interrupt()?;
-            step.scorer.refuse_failures(&group.samples, "proposals")?;
+            step.scorer.refuse_failures(group.samples.iter(), ", proposals")?;
             step.scorer.refuse_interrupt()?;
         }
         step.added.groups.push(group);
@@ -70,33 +67,39 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
     fn after_updates(&mut self, step: &mut UpdatedStep<'_, M>) -> Result<(), TrainError> {
         let (rewards, updates) = self.replayed(step)?;
         let metrics = &mut step.added.metrics;
-        metrics.push(("archive/calls".to_owned(), self.archive.calls().len() as f64));
+        metrics.push(("archive/calls", self.archive.calls().len() as f64));
         let best: Vec<f64> = self.archive.best().take(10).map(ArchivedCall::reward).collect();
         if !best.is_empty() {
-            metrics.push(("archive/top_10".to_owned(), mean(&best)));
+            metrics.push(("archive/top_10", mean(&best)));
         }
         for group in &step.added.groups {
-            metrics.push(("proposals/count".to_owned(), group.samples.len() as f64));
+            metrics.push(("proposals/count", group.samples.len() as f64));
             let rewards: Vec<f64> = group.samples.iter().filter_map(Sample::reward).collect();
             if !rewards.is_empty() {
-                metrics.push(("proposals/reward".to_owned(), mean(&rewards)));
+                metrics.push(("proposals/reward", mean(&rewards)));
             }
         }
         if !updates.is_empty() {
-            let of = |value: fn(&Update) -> f64| mean(&updates.iter().map(value).collect::<Vec<_>>());
+            let of =
+                |value: fn(&Update) -> f64| mean(&updates.iter().map(value).collect::<Vec<_>>());
             metrics.extend([
-                ("replay/reward".to_owned(), mean(&rewards)),
-                ("replay/loss".to_owned(), of(|update| update.loss)),
-                ("replay/grad_norm".to_owned(), of(|update| update.grad_norm)),
+                ("replay/reward", mean(&rewards)),
+                ("replay/loss", of(|update| update.loss)),
+                ("replay/grad_norm", of(|update| update.grad_norm)),
             ]);
         }
         step.added.ledger.extend(updates.into_iter().map(|update| update.ledger));
         Ok(())
     }
 
-    /// A step that failed is repeated, so it must not be counted.
-    fn step_failed(&mut self) {
-        self.archive.forget_after(self.known);
+    /// The number of calls, because the archive only grows.
+    fn mark(&self) -> Value {
+        self.archive.calls().len().into()
+    }
+
+    fn undo(&mut self, mark: Value) {
+        let known = serde_json::from_value(mark).expect("it is a mark of this extension");
+        self.archive.forget_after(known);
     }
 
     fn ending(&self) -> Option<Ending> {
@@ -161,7 +164,7 @@ impl GrpoConfig {
         identify: Option<Identify>,
         variation: Option<Arc<dyn Variation>>,
         seed: u64,
-    ) -> Result<Option<ScoreArchive>, ConfigFault> {
+    ) -> Result<Option<ScoreArchive>, TrainError> {
         let key = match (&self.replay, self.train.max_reward_calls) {
             (Some(_), _) => "replay",
             (None, Some(_)) => "train.max_reward_calls",
@@ -174,7 +177,7 @@ impl GrpoConfig {
             ConfigFault::new(key, message, "remove it")
         };
         let archive = Archive::new(identify.ok_or_else(unknown)?, self.train.max_reward_calls);
-        Ok(Some(ScoreArchive { archive, replay: self.replaying(variation, seed)?, known: 0 }))
+        Ok(Some(ScoreArchive { archive, replay: self.replaying(variation, seed)? }))
     }
 
     /// Creates the replay, if it is configured.

@@ -1,6 +1,15 @@
 //! An extension that is registered from outside of the crate.
 
-use grpo_train::Metrics;
+use std::sync::Arc;
+
+use grpo_model::Transformer;
+use grpo_train::{
+    BucketPenalty, Bucketing, DiversityFilterConfig, Grpo, Metrics, NextTokens, Parts, SavedState,
+    StateNumbers, StepExtensions, TrainError, TrainerState, Training,
+};
+use serde_json::{Value, json};
+
+use crate::support::{SEED, chains, config, fresh_model, molecules, parts, vocabulary};
 
 #[expect(dead_code, reason = "it is a program, too")]
 #[path = "../../examples/extension.rs"]
@@ -22,4 +31,54 @@ fn an_extension_from_outside_has_a_term_and_metrics() {
         assert!(of("reward") >= 0.0);
     }
     assert_eq!(steps.len(), 2);
+}
+
+fn begin(extensions: StepExtensions<Transformer>) -> Training<Transformer> {
+    let actions = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
+    let parts = parts(actions, molecules(0.7), fresh_model(vocabulary().len()), chains());
+    Training::new(Grpo::new(Parts { extensions, ..parts }, config(), SEED).unwrap(), None)
+}
+
+fn with_filter() -> Training<Transformer> {
+    let config = DiversityFilterConfig {
+        bucket: "text".to_owned(),
+        min_similarity: None,
+        bucket_size: 2,
+        min_reward: 0.5,
+        penalty: BucketPenalty::Step,
+    };
+    begin(vec![Box::new(config.build(Bucketing::TEXT).unwrap())])
+}
+
+/// Restores a state and returns what the run then saves of its extensions.
+fn restored(training: &mut Training<Transformer>, numbers: Value) -> Result<Value, TrainError> {
+    let moments = training.state().moments;
+    let numbers: StateNumbers = serde_json::from_value(numbers).unwrap();
+    let saved = SavedState { numbers, moments: moments.read(), reference: None };
+    training.restore(training.policy().clone(), saved)?;
+    let numbers = serde_json::to_value(training.state().numbers).unwrap();
+    Ok(numbers["extensions"].clone())
+}
+
+/// The filter of older versions was a part of the state itself.
+#[test]
+fn a_state_of_an_older_version_is_restored() {
+    let TrainerState { numbers, .. } = with_filter().state();
+    let mut old = serde_json::to_value(numbers).unwrap();
+    let state = json!({"buckets": {"CC": 2, "CCO": 1}, "rewarded": ["CC"]});
+    old.as_object_mut().unwrap().remove("extensions").unwrap();
+    old["buckets"] = state["buckets"].clone();
+    old["rewarded"] = state["rewarded"].clone();
+    let expected = json!({"diversity_filter": state});
+    assert_eq!(restored(&mut with_filter(), old.clone()).unwrap(), expected);
+    // What it saves is read again.
+    let mut new = old.clone();
+    for name in ["buckets", "rewarded"] {
+        new.as_object_mut().unwrap().remove(name);
+    }
+    new["extensions"] = expected.clone();
+    assert_eq!(restored(&mut with_filter(), new).unwrap(), expected);
+    let error = restored(&mut begin(Vec::new()), old).unwrap_err().to_string();
+    let said = "it has the state of `diversity_filter`, which this run does not use";
+    assert!(error.contains(said), "{error}");
 }
