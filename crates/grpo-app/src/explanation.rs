@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use grpo_core::{MeanAndStd, TokenOutcome};
-use grpo_data::{Finish, counted};
+use grpo_data::Finish;
 use grpo_run::{CompletionRecord, RecordedOutcome};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -242,14 +242,13 @@ impl Explanation {
         let rest = words_of_rest(&self.outcomes, None);
         let rest = if rest.is_empty() { rest } else { format!("; {rest}") };
         answer.push(format!(
-            "{moved} of {}{often} were moved by the rewards{rest}.",
-            counted(all, "token")
+            "{moved} of {all} tokens{often} {} moved by the rewards{rest}.",
+            if moved == 1 { "was" } else { "were" }
         ));
         if self.constant_groups > 0 {
             answer.push(format!(
-                "In {} of {}, all rewards are equal.",
-                self.constant_groups,
-                counted(self.group_count, "group")
+                "In {} of {} groups, all rewards are equal.",
+                self.constant_groups, self.group_count
             ));
         }
         answer.extend(unrecorded.sentences());
@@ -275,7 +274,7 @@ impl Explanation {
                 false => format!("in all {} groups, the rewards are equal", self.group_count),
             };
         }
-        format!("of {}, {}", counted(all, "token"), words_of_rest(&self.outcomes, None))
+        format!("of {all} tokens, {}", words_of_rest(&self.outcomes, None))
     }
 
     fn count(&self, outcome: TokenOutcome) -> u64 {

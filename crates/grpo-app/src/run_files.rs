@@ -57,8 +57,8 @@ pub(crate) fn unchanged(resumed: Option<&RunFolder>, files: &[DataFile]) -> anyh
     Ok(())
 }
 
-/// Describes how to train on with a changed reward. A run has one reward from its first to its last
-/// step, so this takes a new run, which starts from the policy of the old one.
+/// Describes how to continue training with a changed reward. A run has one reward from its first
+/// to its last step, so this takes a new run, which starts from the policy of the old one.
 fn continue_in_new_run(folder: &RunFolder) -> String {
     let run = folder.path();
     let newest = || Some(folder.newest_checkpoint(None).ok()?.whole?.1.path().to_owned());
@@ -68,21 +68,25 @@ fn continue_in_new_run(folder: &RunFolder) -> String {
     let Some(trained) = trained else {
         return format!("start again in a new run: `grpo train {config} --run NEW`");
     };
-    let train = |model: &Path| {
-        let model = format!("model={}", model.display());
-        command_line(["grpo", "train", &config, "--set", &model, "--run", "NEW"])
+    let train = |key: &str, start: &Path| {
+        let start = format!("{key}={}", start.display());
+        command_line(["grpo", "train", &config, "--set", &start, "--run", "NEW"])
     };
-    let sentence = "train on in a new run, which starts from the policy of this one:";
+    let sentence = "continue training in a new run, which starts from the policy of this one:";
     if !trained.join("adapter_config.json").is_file() {
-        return format!("{sentence} `{}`", train(&trained));
+        return format!("{sentence} `{}`", train("model", &trained));
     }
-    let base = config::load::<toml::Table>(&folder.config_path(), &[]).ok();
-    let base = base.and_then(|keys| Some(keys.value.get("model")?.as_str()?.to_owned()));
-    let base = base.unwrap_or_else(|| "MODEL".to_owned());
+    let keys = config::load::<toml::Table>(&folder.config_path(), &[]);
+    let keys = keys.map(|keys| keys.value).unwrap_or_default();
+    if keys.contains_key("adapter") {
+        return format!("{sentence} `{}`", train("adapter", &trained));
+    }
+    // `[lora]` adds a new adapter, which requires a merged model.
+    let base = keys.get("model").and_then(toml::Value::as_str).unwrap_or("MODEL");
     let adapter = trained.display().to_string();
     let merge =
-        command_line(["grpo", "merge", "--model", &base, "--adapter", &adapter, "-o", "MERGED"]);
-    format!("{sentence} `{merge}`, then `{}`", train(Path::new("MERGED")))
+        command_line(["grpo", "merge", "--model", base, "--adapter", &adapter, "-o", "MERGED"]);
+    format!("{sentence} `{merge}`, then `{}`", train("model", Path::new("MERGED")))
 }
 
 /// Rejects input files that the run did not use originally.

@@ -55,17 +55,36 @@ pub(crate) fn writer(configuration: &Path, missing: &Path) -> Option<String> {
                 pipeline = Some(command_line(["grpo", "run", &path.display().to_string()]));
             }
         }
-        let run = keys.get("run").and_then(Value::as_str);
-        if of_run.is_none() && run.is_some_and(|run| missing.starts_with(run)) {
-            let path = path.display().to_string();
-            of_run = Some(command_line(["grpo", command_of(keys), &path]));
+        let run = keys.get("run").and_then(Value::as_str).map(Path::new);
+        let longest = of_run.map_or(0, |(run, ..): (&Path, _, _)| run.components().count());
+        if let Some(run) = run.filter(|run| run.components().count() > longest)
+            && missing.starts_with(run.join(result_of(keys)))
+        {
+            of_run = Some((run, path, keys));
         }
     }
+    let of_run = of_run.map(|(run, path, keys)| words_of_run(run, path, keys));
     let command = of_run.or(of_stage)?;
     Some(match pipeline {
         Some(all) => format!("`{command}` writes it, and `{all}` runs all stages"),
         None => format!("`{command}` writes it"),
     })
+}
+
+/// Returns the name of the folder in a run that contains the trained model or adapter.
+pub(crate) fn result_of(keys: &Table) -> &'static str {
+    let is_adapter = keys.contains_key("lora") || keys.contains_key("adapter");
+    if is_adapter { "adapter" } else { "model" }
+}
+
+/// Returns the command line that starts the run of a configuration, or continues it if it exists.
+fn words_of_run(run: &Path, configuration: &Path, keys: &Table) -> String {
+    let (option, path) = match run.join("run.json").is_file() {
+        true => (Some("--resume"), run),
+        false => (None, configuration),
+    };
+    let path = path.display().to_string();
+    command_line(["grpo", command_of(keys)].into_iter().chain(option).chain([&*path]))
 }
 
 /// Returns the command line of a stage without a configuration if it writes `missing`: one of its
@@ -125,7 +144,10 @@ mod tests {
         let at = |name: &str| place.path().join(name);
         let here = place.path().display().to_string();
         let files = [
-            ("sft.toml", "run = \"HERE/runs/sft\"\n[pretrain]\nsteps = 1\n"),
+            // Its run folder contains those of the others, and the first one in the order of names.
+            ("all.toml", "run = \"HERE/runs\"\n[lora]\nrank = 2\n"),
+            ("sft.toml", "run = \"HERE/runs/sft\"\n[lora]\nrank = 2\n[pretrain]\nsteps = 1\n"),
+            ("inner.toml", "run = \"HERE/runs/adapter/x\"\n[pretrain]\nsteps = 1\n"),
             ("judge.toml", "run = \"HERE/runs/judge\"\n[judge]\nsteps = 1\n"),
             ("broken.toml", "run = \"HERE/runs/broken"),
             (
@@ -151,6 +173,16 @@ mod tests {
                 ),
             ),
             (
+                "sft.toml",
+                "adapter folder HERE/runs/adapter does not exist; check the path",
+                "adapter folder HERE/runs/adapter does not exist; `grpo train HERE/all.toml` writes it".to_owned(),
+            ),
+            (
+                "sft.toml",
+                "folder HERE/runs/adapter/x/model does not exist; check the path",
+                "folder HERE/runs/adapter/x/model does not exist; `grpo pretrain HERE/inner.toml` writes it".to_owned(),
+            ),
+            (
                 "grpo.toml",
                 "reward.judge: folder HERE/runs/judge/model does not exist; check the path",
                 format!(
@@ -170,11 +202,21 @@ mod tests {
         for message in [
             "`HERE/datas/phase1.jsonl` does not exist; check the path",
             "`HERE/runs/grpo/adapter` does not exist; check the path",
+            "`HERE/runs/sft/model` does not exist; check the path",
+            "`HERE/runs/other/adapter` does not exist; check the path",
             "`HERE/sft.toml` does not exist; check the path",
             "the key does not exist",
             " does not exist",
         ] {
             assert_eq!(told("grpo.toml", message), sentence(&anyhow::anyhow!(message)));
         }
+        // The run was interrupted, so its folder is in the way of a new one.
+        std::fs::create_dir_all(at("runs/sft")).unwrap();
+        std::fs::write(at("runs/sft/run.json"), "{}").unwrap();
+        let message = "adapter folder HERE/runs/sft/adapter does not exist";
+        assert_eq!(
+            told("grpo.toml", message),
+            format!("{message}; `grpo pretrain --resume HERE/runs/sft` writes it{all}")
+        );
     }
 }

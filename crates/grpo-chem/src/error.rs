@@ -38,6 +38,13 @@ pub enum InvalidSmiles {
         expected: &'static str,
     },
 
+    /// Text follows the SMILES, other than a CXSMILES extension, which is not supported.
+    #[error("syntax error at position {position}: text after the SMILES")]
+    TextAfter {
+        /// Byte position of the blank before the text, starting at 1.
+        position: usize,
+    },
+
     /// A ring bond was opened but not closed.
     #[error("ring closure {label} is opened at position {position} but never closed")]
     UnclosedRing {

@@ -207,20 +207,27 @@ impl<'a> Checker<'a> {
             [b'B' | b'C' | b'N' | b'O' | b'P' | b'S' | b'F' | b'I' | b'*', ..] => 1,
             [b'b' | b'c' | b'n' | b'o' | b'p' | b's', ..] => 1,
             [] => return self.fail("expected an atom"),
-            [b' ' | b'\t'..=b'\r', ..] if rest.trim_ascii_start().starts_with(b"|") => {
-                // Ignoring it would result in a different molecule.
-                let detail = "a CXSMILES extension after the SMILES".to_owned();
-                return Err(InvalidSmiles::Unsupported { detail });
-            }
-            [b' ' | b'\t'..=b'\r', ..] => {
-                return self
-                    .fail("text after the SMILES; in a table, names have a column of their own");
-            }
-            _ => return self.fail("not an atom"),
+            _ => return self.no_atom(),
         };
         self.at += length;
         self.atoms += 1;
         Ok(self.atoms - 1)
+    }
+
+    /// Fails at a character with which no atom starts.
+    fn no_atom<T>(&self) -> Check<T> {
+        let rest = str::from_utf8(&self.text[self.at..]).unwrap_or_default();
+        let after = rest.trim_start();
+        if after.is_empty() || after.len() == rest.len() {
+            return self.fail("not an atom");
+        }
+        Err(match after.starts_with('|') {
+            // Ignoring it would result in a different molecule.
+            true => InvalidSmiles::Unsupported {
+                detail: "a CXSMILES extension after the SMILES".to_owned(),
+            },
+            false => InvalidSmiles::TextAfter { position: self.at + 1 },
+        })
     }
 
     /// Parses the contents of a bracket atom and the closing `]`.

@@ -3,6 +3,7 @@
 use crate::DataError;
 use crate::expansion::Decompressed;
 use crate::regular_file;
+use crate::shell::shell_word;
 use crate::system_fault::note_system_fault;
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
@@ -19,6 +20,10 @@ pub struct FileOrigin {
     /// Whether the file is compressed.
     pub compressed: bool,
 }
+
+/// Converts a table to JSON lines. Empty cells are left out, and cells of columns with counts or times
+/// become numbers. The separator is the most frequent of `SEPARATORS` in the header.
+const TABLE_TO_JSON_LINES: &str = r#"import csv, json, sys; sys.stdin.reconfigure(encoding="utf-8-sig", newline=""); rows = list(sys.stdin); separator = max("SEPARATORS", key="".join(rows[:1]).count); numbers = ("likes", "retweets", "followers", "seconds"); [print(json.dumps({key: json.loads(cell) if key.endswith(numbers) else cell for key, cell in row.items() if key and cell})) for row in csv.DictReader(rows, delimiter=separator)]"#;
 
 /// Why no command reads `-`.
 pub const STANDARD_INPUT: &str = "`-`: standard input is not read, because the ending of a file's name tells its format; write the data to a file first";
@@ -43,8 +48,9 @@ impl FileOrigin {
         }
     }
 
-    /// Returns an error for an unknown file extension. `expected` lists the supported ones.
-    pub fn unknown_format(&self, expected: &str) -> DataError {
+    /// Returns an error for an unknown file extension. `expected` lists the supported ones, and `keys`
+    /// those of a record, if a text alone is not one.
+    pub fn unknown_format(&self, expected: &str, keys: Option<&str>) -> DataError {
         if *self.path == *Path::new("-") {
             return DataError::Invalid(STANDARD_INPUT.to_owned());
         }
@@ -64,30 +70,42 @@ impl FileOrigin {
         };
         DataError::Invalid(format!(
             "`{path}` {is}, which cannot be read here; expected a name ending in {expected}{}",
-            self.conversion(&ending, expected)
+            self.conversion(&ending, expected, keys)
         ))
     }
 
-    /// Returns a command that converts a file to JSON lines, if they are `expected`.
-    fn conversion(&self, ending: &str, expected: &str) -> String {
+    /// Returns a command that converts the file to JSON lines, if they are `expected`.
+    fn conversion(&self, ending: &str, expected: &str, keys: Option<&str>) -> String {
         if !expected.contains(".jsonl") {
             let is_text = ["txt", "smiles"].contains(&ending) && expected.contains(".smi");
             let remedy = "; if each line is a SMILES, rename it to end in `.smi`";
             return if is_text { remedy.to_owned() } else { String::new() };
         }
-        let reads = if self.compressed { "gzip -dc OLD | " } else { "" };
-        let old = if self.compressed { "" } else { " < OLD" };
+        let needs = keys.map(|keys| format!("; each record requires {keys}")).unwrap_or_default();
         match ending {
             "csv" | "tsv" => {
-                let tabs = if ending == "tsv" { ", delimiter=\"\\t\"" } else { "" };
-                format!(
-                    "; convert it with `{reads}python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{tabs})]'{old} > NEW.jsonl`"
-                )
+                let separators = if ending == "tsv" { r"\t" } else { r",;\t" };
+                let program = TABLE_TO_JSON_LINES.replace("SEPARATORS", separators);
+                let command = self.redirected(&format!("python3 -c '{program}'"));
+                format!("; convert it with `{command}`{needs}")
             }
-            "txt" | "md" | "smi" | "smiles" => format!(
-                "; `{reads}jq -Rc '{{prompt: .}}'{old} > NEW.jsonl` makes each line a prompt, and `{{text: .}}` a text to learn or to score"
+            "txt" | "md" | "smi" | "smiles" if keys.is_none() => format!(
+                "; `{}` makes each line a prompt, and `{{text: .}}` a text to learn or to score",
+                self.redirected("jq -Rc '{prompt: .}'")
             ),
-            _ => String::new(),
+            _ => needs,
+        }
+    }
+
+    /// Returns a command line in which `command` reads the file and writes JSON lines next to it.
+    fn redirected(&self, command: &str) -> String {
+        let name = if self.compressed { self.path.with_extension("") } else { self.path.clone() };
+        let new = Some(name.with_extension("jsonl")).filter(|new| !new.exists());
+        let new = new.unwrap_or_else(|| "NEW.jsonl".into());
+        let [old, new] = [&self.path, &new].map(|path| shell_word(&path.to_string_lossy()));
+        match self.compressed {
+            true => format!("gzip -dc < {old} | {command} > {new}"),
+            false => format!("{command} < {old} > {new}"),
         }
     }
 

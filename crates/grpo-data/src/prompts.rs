@@ -48,7 +48,7 @@ impl PromptReader {
     /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is
     /// not a valid Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let (origin, rows) = Rows::open(path)?;
+        let (origin, rows) = Rows::open(path, None)?;
         Ok(Self { origin, rows })
     }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use crate::{
-    ChatOptions, Codec, DataError, Example, Examples, Prompt, PromptReader, PromptRecord,
-    PromptSource,
+    ChatOptions, Codec, DataError, Example, Examples, FileOrigin, Prompt, PromptReader,
+    PromptRecord, PromptSource,
 };
 
 /// The prompts in a file, in their original order.
@@ -75,12 +75,16 @@ impl RecordReport {
 
     /// Returns the error for a file without usable records.
     fn nothing_left(&self, path: &Path) -> DataError {
+        let is_parquet = FileOrigin::new(path).1 == "parquet";
+        let path = path.display();
         let message = match self.records {
-            0 => format!(
-                "`{}` has no records; write one JSON object per line, such as {{\"prompt\": \"…\", \"completion\": \"…\"}}",
-                path.display()
+            0 if is_parquet => format!(
+                "`{path}` has no records; write one row per record, with columns such as `prompt` and `completion`"
             ),
-            _ => format!("`{}` has no usable record: {self}", path.display()),
+            0 => format!(
+                "`{path}` has no records; write one JSON object per line, such as {{\"prompt\": \"…\", \"completion\": \"…\"}}"
+            ),
+            _ => format!("`{path}` has no usable record: {self}"),
         };
         DataError::NoRecords { too_long: self.too_long_count as usize, message }
     }

@@ -1,7 +1,7 @@
 //! Converts a file of molecules to training sequences.
 
 use crate::identity::identity;
-use crate::reader::blocks;
+use crate::reader::{blocks, record_fault};
 use crate::smiles_tokens::is_aromatic;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary, smiles_tokens};
 use grpo_chem::{InvalidSmiles, Molecule};
@@ -121,7 +121,9 @@ impl fmt::Display for DroppedMolecule {
                 write!(f, "has token {token}, which is not in the vocabulary")
             }
             DropReason::TooLong(tokens) => write!(f, "is too long ({tokens} tokens)"),
-            DropReason::Invalid(error) => write!(f, "is invalid or not supported: {error}"),
+            DropReason::Invalid(error) => {
+                write!(f, "is invalid or not supported: {}", record_fault(error))
+            }
             DropReason::Duplicate => write!(f, "duplicates an earlier line"),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::reader::blocks;
+use crate::reader::{blocks, record_fault};
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 use anyhow::Context;
 use clap::Args;
@@ -155,7 +155,7 @@ fn row(record: &MoleculeRecord) -> (bool, [String; 16]) {
         }
         Err(reason) => {
             row[1] = "0".to_owned();
-            row[14] = reason.to_string();
+            row[14] = record_fault(&reason);
         }
     }
     (is_valid, row)

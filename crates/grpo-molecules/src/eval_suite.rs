@@ -89,14 +89,14 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
     let smiles: Vec<&str> = all.texts().collect();
     let is_compared = options.references.is_some() || options.training.is_some();
     let role = if is_compared { Role::Generated } else { Role::Single };
-    let Sampled { canonical, records: generated } = sampled(&smiles, role, MOST_MEASURED);
-    warn_of_names(all, "");
+    let source = Source::new(all, "");
+    let Sampled { canonical, records: generated } = sampled(&smiles, role, source, MOST_MEASURED);
     let set = |option: &str, path: &Path| -> anyhow::Result<Vec<Record>> {
         let mut read = Generations::read(path, &Columns::default()).context(option.to_owned())?;
         without_names(&mut read);
         let place = format!("{option} {}: ", path.display());
-        let records = references(&read.texts().collect::<Vec<_>>(), &place);
-        warn_of_names(&read, &place);
+        let source = Source::new(&read, &place);
+        let records = references(&read.texts().collect::<Vec<_>>(), source);
         anyhow::ensure!(!records.is_empty(), "{option}: {} has no valid molecules", path.display());
         Ok(records)
     };
@@ -135,7 +135,7 @@ struct Sampled {
 
 /// Parses all strings, and computes records of the molecules at `most` evenly spaced places. Equal
 /// strings are computed once.
-fn sampled(smiles: &[&str], role: Role, most: usize) -> Sampled {
+fn sampled(smiles: &[&str], role: Role, source: Source<'_>, most: usize) -> Sampled {
     let count = smiles.len().min(most);
     let is_sampled = |place: usize| {
         let before = |place: usize| place * count / smiles.len().max(1);
@@ -160,7 +160,7 @@ fn sampled(smiles: &[&str], role: Role, most: usize) -> Sampled {
     };
     let parsed: Vec<Parsed> = distinct.par_iter().map(parse).collect();
     let all = || smiles.iter().map(|text| (*text, &parsed[places[text]]));
-    warn_of_unsupported(all().map(|(text, parsed)| (text, parsed.as_ref().err())), "");
+    source.warn(all().map(|(text, parsed)| (text, parsed.as_ref().err())));
     let canonical = all().filter_map(|(_, parsed)| Some(parsed.as_ref().ok()?.0.clone()));
     let records = all().enumerate().filter(|(place, _)| is_sampled(*place));
     let records = records.filter_map(|(_, (_, parsed))| parsed.as_ref().ok()?.1.clone());
@@ -174,52 +174,54 @@ fn sampled(smiles: &[&str], role: Role, most: usize) -> Sampled {
     Sampled { canonical, records }
 }
 
-/// Returns a record of each valid molecule of a set. `place` is the start of a warning.
-fn references(smiles: &[&str], place: &str) -> Vec<Record> {
+/// Returns a record of each valid molecule of a set.
+fn references(smiles: &[&str], source: Source<'_>) -> Vec<Record> {
     let records = Record::parse_all_with(smiles, Role::Reference, &progress);
     let errors = smiles.iter().zip(&records).map(|(text, record)| (*text, record.as_ref().err()));
-    warn_of_unsupported(errors, place);
+    source.warn(errors);
     records.into_iter().flatten().collect()
 }
 
-/// Says how many strings are not supported.
-fn warn_of_unsupported<'a>(
-    errors: impl Iterator<Item = (&'a str, Option<&'a InvalidSmiles>)>,
-    place: &str,
-) {
-    let (mut count, mut total, mut first) = (0, 0, None);
-    for (text, error) in errors {
-        total += 1;
-        if let Some(error) = error.filter(|error| is_unsupported(error)) {
-            count += 1;
-            first.get_or_insert_with(|| format!("`{}`: {error}", short_text(text)));
-        }
-    }
-    if let Some(first) = first {
-        say_aside(format_args!(
-            "warning: {place}{count} of {total} strings are not supported and count as invalid; the first is {}",
-            visible(&first)
-        ));
-    }
+/// Where strings come from.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    /// The start of a warning.
+    place: &'a str,
+    /// Whether they are cells of a table.
+    is_table: bool,
 }
 
-/// Says how many cells of a table have text after the SMILES. In completions of a model, that is an
-/// error like any other.
-fn warn_of_names(all: &Generations, place: &str) {
-    if !["csv", "parquet"].contains(&all.ending.as_str()) {
-        return;
+impl<'a> Source<'a> {
+    fn new(all: &Generations, place: &'a str) -> Self {
+        Self { place, is_table: ["csv", "parquet"].contains(&all.ending.as_str()) }
     }
-    // Extensions count as not supported.
-    let has_text = |text: &&str| {
-        text.trim().split_once(char::is_whitespace).is_some_and(|(_, rest)| !rest.contains('|'))
-    };
-    let count = all.texts().filter(has_text).count();
-    if let Some(first) = all.texts().find(has_text) {
-        say_aside(format_args!(
-            "warning: {place}{count} of {} cells have text after the SMILES and count as invalid; write names into a column of their own; the first is `{}`",
-            all.len(),
-            visible(&short_text(first).to_string())
-        ));
+
+    /// Says how many strings are not supported, and how many cells have text after the SMILES. In
+    /// completions of a model, that is an error like any other.
+    fn warn<'b>(self, errors: impl Iterator<Item = (&'b str, Option<&'b InvalidSmiles>)>) {
+        let errors: Vec<(&str, Option<&InvalidSmiles>)> = errors.collect();
+        let warn = |is_meant: fn(&InvalidSmiles) -> bool, fault: &str| {
+            let meant = |(text, error): &(&'b str, Option<&'b InvalidSmiles>)| {
+                Some((*text, error.filter(|error| is_meant(error))?))
+            };
+            let mut meant = errors.iter().filter_map(meant);
+            if let Some((text, error)) = meant.next() {
+                say_aside(format_args!(
+                    "warning: {}{} of {} {fault}; the first is {}",
+                    self.place,
+                    1 + meant.count(),
+                    errors.len(),
+                    visible(&format!("`{}`: {error}", short_text(text)))
+                ));
+            }
+        };
+        warn(is_unsupported, "strings are not supported and count as invalid");
+        if self.is_table {
+            warn(
+                |error| matches!(error, InvalidSmiles::TextAfter { .. }),
+                "cells have text after the SMILES and count as invalid; write names into a column of their own",
+            );
+        }
     }
 }
 
@@ -285,10 +287,12 @@ mod tests {
     #[test]
     fn large_files_are_sampled() {
         let smiles = ["C", "CC", "C(", "CCC", "CCO", "C", "OCC", "CN"];
-        let whole = sampled(&smiles, Role::Single, 8);
+        let source = Source { place: "", is_table: false };
+        let sampled = |smiles: &[&str], most| super::sampled(smiles, Role::Single, source, most);
+        let whole = sampled(&smiles, 8);
         assert_eq!(whole.records.len(), 7);
         for most in 1..8 {
-            let part = sampled(&smiles, Role::Single, most);
+            let part = sampled(&smiles, most);
             assert_eq!(part.canonical, whole.canonical, "{most}");
             assert!((most - 1..=most).contains(&part.records.len()), "{most}");
             let sets = |of: &Sampled| {
@@ -302,9 +306,9 @@ mod tests {
         }
         let texts: Vec<String> = (1..=40).map(|atoms| "C".repeat(atoms)).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let found = sampled(&texts, Role::Single, 4).records;
+        let found = sampled(&texts, 4).records;
         let atoms: Vec<usize> = found.iter().map(|record| record.canonical.len()).collect();
         assert_eq!(atoms, [10, 20, 30, 40]);
-        assert_eq!(sampled(&[], Role::Single, 4).records.len(), 0);
+        assert_eq!(sampled(&[], 4).records.len(), 0);
     }
 }

@@ -11,7 +11,7 @@ use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
 pub use options::ReadOptions;
 pub use record::MoleculeRecord;
-pub(crate) use record::smiles_and_name;
+pub(crate) use record::{REMOVE_TEXT, record_fault, smiles_and_name};
 use smi_rows::SmiRows;
 pub(crate) use smi_rows::is_header;
 use std::io::Read;
@@ -58,7 +58,10 @@ impl MoleculeReader {
         let format = match ending.as_str() {
             "smi" => MoleculeFormat::Smi,
             "csv" => MoleculeFormat::Csv,
-            _ => return Err(origin.unknown_format("`.smi`, `.smi.gz`, `.csv` or `.csv.gz`")),
+            _ => {
+                let expected = "`.smi`, `.smi.gz`, `.csv` or `.csv.gz`";
+                return Err(origin.unknown_format(expected, None));
+            }
         };
         Self::from_reader(open_file(path)?, format, origin.compressed, path, options)
     }

@@ -7,6 +7,7 @@ use grpo_chem::Molecule;
 use grpo_data::FileOrigin;
 
 use crate::identity::identities;
+use crate::reader::record_fault;
 use crate::{MoleculeReader, ReadOptions};
 
 /// Returns how to read a file of SMILES, or a table with a column of SMILES. With a reward of this
@@ -16,7 +17,7 @@ pub(crate) fn format(file: Option<&Path>, is_ours: bool) -> Option<RowFormat> {
     let opens = |file: &Path| MoleculeReader::open(file, &ReadOptions::default()).is_ok();
     let is_table = || is_ours || file.is_some_and(opens);
     let molecules = RowFormat {
-        invalid: Some(|smiles| Molecule::parse(smiles).err().map(|error| error.to_string())),
+        invalid: Some(|smiles| Some(Molecule::parse(smiles).err()?.to_string())),
         identify: Some(identities),
         ..TEXT_ROWS
     };
@@ -25,7 +26,14 @@ pub(crate) fn format(file: Option<&Path>, is_ours: bool) -> Option<RowFormat> {
         "csv" if is_table() => {}
         _ => return is_ours.then_some(molecules),
     }
-    Some(RowFormat { holds: "molecules", column: "smiles", label: "name", open, ..molecules })
+    Some(RowFormat {
+        holds: "molecules",
+        column: "smiles",
+        label: "name",
+        open,
+        invalid: Some(|smiles| Some(record_fault(&Molecule::parse(smiles).err()?))),
+        ..molecules
+    })
 }
 
 fn open(path: &Path, column: Option<&str>) -> anyhow::Result<CompletionRows> {

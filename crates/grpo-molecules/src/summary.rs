@@ -11,7 +11,7 @@ use grpo_rewards::Outcome;
 use rayon::prelude::*;
 
 use crate::identity::identity;
-use crate::reader::blocks;
+use crate::reader::{blocks, record_fault};
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// Number of known molecules processed in parallel.
@@ -110,8 +110,8 @@ pub struct KnownMolecules {
     pub left_out: usize,
     /// The first of them, with the reason.
     pub first_left_out: Option<(MoleculeRecord, InvalidSmiles)>,
-    /// The first row with text after the SMILES, such as a CXSMILES extension.
-    pub first_extended: Option<MoleculeRecord>,
+    /// The first row with text after the SMILES, such as a CXSMILES extension, with the reason.
+    pub first_with_text: Option<(MoleculeRecord, InvalidSmiles)>,
 }
 
 impl KnownMolecules {
@@ -134,7 +134,8 @@ impl KnownMolecules {
                     Err(reason) => {
                         known.left_out += 1;
                         if record.has_text_after() {
-                            known.first_extended.get_or_insert_with(|| record.clone());
+                            let first = || (record.clone(), reason.clone());
+                            known.first_with_text.get_or_insert_with(first);
                         }
                         known.first_left_out.get_or_insert((record, reason));
                     }
@@ -168,10 +169,11 @@ impl KnownMolecules {
         let (record, reason) = self.first_left_out.as_ref()?;
         let rows = if self.left_out == 1 { "row is" } else { "rows are" };
         Some(format!(
-            "{} {rows} invalid or not supported; the first is `{}` in line {}: {reason}",
+            "{} {rows} invalid or not supported; the first is `{}` in line {}: {}",
             self.left_out,
             short_text(&record.smiles),
-            record.line
+            record.line,
+            record_fault(reason)
         ))
     }
 }

@@ -48,6 +48,9 @@ impl fmt::Display for SkippedLine {
     }
 }
 
+/// The keys that a pair requires.
+const KEYS: &str = "`tweet_id`, `tweet` and `reply`";
+
 /// Reads pairs from a file or a folder.
 ///
 /// Supported files are `.jsonl` and `.json` with one object per line, optionally compressed
@@ -73,7 +76,7 @@ pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
                 _ => format!("{invalid} lines were skipped"),
             };
             return Err(DataError::Invalid(format!(
-                "`{}` has no valid pairs: {reason}{}; write one object per line with `tweet_id`, `tweet` and `reply`",
+                "`{}` has no valid pairs: {reason}{}; write one object per line with {KEYS}",
                 file.display(),
                 first.unwrap_or_default()
             )));
@@ -110,7 +113,7 @@ type Tweets = BTreeMap<String, usize>;
 impl PairFile {
     fn read(&mut self, file: &Path, tweets: &mut Tweets) -> Result<(), DataError> {
         check_phase(file)?;
-        let mut rows = ObjectReader::open(file)?;
+        let mut rows = ObjectReader::open(file, KEYS)?;
         while let Some(row) = rows.next_row()? {
             let pair = row.object.map_err(|fault| fault.to_string()).and_then(|(text, keys)| {
                 Ok((PairRecord::from_keys(file.to_owned(), row.line, keys)?, text))

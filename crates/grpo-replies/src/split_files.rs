@@ -80,7 +80,10 @@ pub(crate) fn has_parts(
 ) -> anyhow::Result<bool> {
     refuse_foreign(folder)?;
     let recorded = statistics(folder).map(|statistics| statistics[OUTPUTS].clone());
-    if recorded != Some(serde_json::to_value(parts)?) || folder.kind(UNFINISHED)?.is_some() {
+    if recorded != Some(serde_json::to_value(parts)?)
+        || folder.kind(UNFINISHED)?.is_some()
+        || !folder.is_kind(DRAWING, FileKind::File)?
+    {
         return Ok(false);
     }
     for name in [PHASE1, PHASE2, TEST] {

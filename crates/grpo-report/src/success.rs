@@ -242,8 +242,7 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
         NAME,
         2 * with_signal > steps,
         format!(
-            "enough groups had differing rewards in {with_signal} of {}{without_reward} (required: more than half of the steps, each with at most {most} of the groups without a difference)",
-            counted(steps, "step")
+            "enough groups had differing rewards in {with_signal} of {steps} steps{without_reward} (required: more than half of the steps, each with at most {most} of the groups without a difference)"
         ),
     )
 }

@@ -83,22 +83,22 @@ def values(arguments):
     rows = list(read_rows(arguments.described))
     differing = {column: [] for column in ["valid", *TEXTS, *NUMBERS]}
     both = 0
-    for row, theirs in zip(rows, over(rdkit_row, [row["input"] for row in rows])):
+    for row, theirs in zip(rows, over(rdkit_row, [row["smiles"] for row in rows])):
         if (row["valid"] == "1") != (theirs is not None):
-            differing["valid"].append((row["input"], row["reason"] or "accepted", "refused" if theirs is None else "ok"))
+            differing["valid"].append((row["smiles"], row["reason"] or "accepted", "refused" if theirs is None else "ok"))
         elif theirs is not None:
             both += 1
             for column in [*TEXTS, *NUMBERS]:
                 if not equal(column, row[column], theirs[column]):
-                    differing[column].append((row["input"], row[column], theirs[column]))
+                    differing[column].append((row["smiles"], row[column], theirs[column]))
     report(differing, {column: len(rows) if column == "valid" else both for column in differing}, arguments)
 
 
 def verdicts(arguments):
     rows = list(read_rows(arguments.described))
     differing = [
-        (row["input"], row["reason"] or "accepted", "ok" if theirs else "refused")
-        for row, theirs in zip(rows, over(rdkit_verdict, [row["input"] for row in rows]))
+        (row["smiles"], row["reason"] or "accepted", "ok" if theirs else "refused")
+        for row, theirs in zip(rows, over(rdkit_verdict, [row["smiles"] for row in rows]))
         if (row["valid"] == "1") != theirs
     ]
     report({"valid": differing}, {"valid": len(rows)}, arguments)

@@ -50,12 +50,7 @@ const FORMATS: Formats = Formats { written: "a picture or JSON", endings: &["svg
 
 pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let path = &arguments.output;
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    anyhow::ensure!(
-        FORMATS.endings.contains(&ending),
-        "-o {}: unknown format; use a name that ends in .svg or .json",
-        path.display()
-    );
+    let ending = FORMATS.require("-o", path)?;
     let inputs: Vec<&Path> =
         std::iter::once(&arguments.model).chain(&arguments.adapter).map(PathBuf::as_path).collect();
     let file = FileInPlace::create_beside(path, FORMATS, &inputs, arguments.force)?;

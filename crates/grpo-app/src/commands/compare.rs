@@ -58,15 +58,11 @@ enum Format {
 
 impl Format {
     fn of(path: &Path) -> anyhow::Result<Self> {
-        Ok(match path.extension().and_then(|ending| ending.to_str()).unwrap_or_default() {
+        Ok(match FORMATS.require("-o", path)? {
             "md" => Self::Markdown,
             "tex" => Self::Latex,
             "json" => Self::Json,
-            "html" => Self::Html,
-            _ => anyhow::bail!(
-                "-o {}: unknown format; use a name that ends in .md, .tex, .json or .html",
-                path.display()
-            ),
+            _ => Self::Html,
         })
     }
 }

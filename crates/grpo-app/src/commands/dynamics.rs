@@ -46,14 +46,8 @@ pub(crate) struct DynamicsArguments {
 const FORMATS: Formats = Formats { written: "JSON or a page", endings: &["json", "html"] };
 
 pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    for path in &arguments.output {
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        anyhow::ensure!(
-            FORMATS.endings.contains(&ending),
-            "-o {}: unknown format; use a name that ends in .json or .html",
-            path.display()
-        );
-    }
+    let endings = arguments.output.iter().map(|path| FORMATS.require("-o", path));
+    let endings = endings.collect::<anyhow::Result<Vec<&str>>>()?;
     refuse_same(&arguments.output.iter().map(|path| ("-o", Some(path))).collect::<Vec<_>>())?;
     let inputs: Vec<&Path> = arguments.runs.iter().map(PathBuf::as_path).collect();
     let create =
@@ -66,10 +60,10 @@ pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Resul
     let dynamics = Dynamics::of_runs(&arguments.runs, &suite, arguments.every)?;
     drop(phase);
     let mut files = Vec::new();
-    for file in outputs {
-        let text = match file.path().extension().is_some_and(|ending| ending == "html") {
-            true => page(arguments, suite.name, &dynamics)?,
-            false => {
+    for (file, ending) in outputs.into_iter().zip(endings) {
+        let text = match ending {
+            "html" => page(arguments, suite.name, &dynamics)?,
+            _ => {
                 let config = json!({
                     "runs": names(&arguments.runs),
                     "suite": suite.name,

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, CompletionSource, DataError, PromptReader, PromptRecord, PromptSource,
-    counted,
+    ChatOptions, Codec, CompletionSource, DataError, PromptReader, PromptRecord, counted,
 };
 use grpo_model::{CompletionScores, Frozen, Policy, all_logprobs, score_completions};
 use grpo_run::{CompletionLogprobs, LogprobTable};
@@ -115,13 +114,7 @@ const PARQUET: Formats = Formats { written: "a Parquet file", endings: &["parque
 
 /// Creates the file for `--full`.
 fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileInPlace> {
-    let is_parquet = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
-    anyhow::ensure!(
-        is_parquet,
-        "--full {}: the output is {}; use a name that ends in .parquet",
-        path.display(),
-        PARQUET.written
-    );
+    PARQUET.require("--full", path)?;
     let full = path.to_owned();
     refuse_same(&[("--output", arguments.output.as_ref()), ("--full", Some(&full))])?;
     FileInPlace::create_for("--full", path, PARQUET, &[&arguments.input], arguments.force)
@@ -192,7 +185,7 @@ fn row(
     model: &Frozen<Policy>,
 ) -> anyhow::Result<Row> {
     let prompt = match codec.prompt(&record.prompt, options) {
-        Err(DataError::EmptyPrompt) if is_whole_text(&record) => Vec::new(),
+        Err(DataError::EmptyPrompt) if record.is_text => Vec::new(),
         prompt => prompt?,
     };
     let source = record.completion.as_ref().context(
@@ -218,12 +211,6 @@ fn row(
         tokens + 1
     );
     Ok(Row { record, prompt, completion })
-}
-
-/// Returns whether a record is a text without a prompt.
-fn is_whole_text(record: &PromptRecord) -> bool {
-    let is_empty = matches!(&record.prompt, PromptSource::Text(text) if text.is_empty());
-    is_empty && record.completion.is_some()
 }
 
 fn line(row: Row, scores: CompletionScores) -> Line {

@@ -30,11 +30,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
         }
     };
     // Prevents a typo from overwriting run files such as `metrics.jsonl`.
-    anyhow::ensure!(
-        output.extension().is_some_and(|ending| PAGE.endings.iter().any(|own| ending == *own)),
-        "`{}` is not a report file; use a name that ends in .html for -o",
-        output.display()
-    );
+    PAGE.require("-o", &output)?;
     if let Some(output) = &arguments.output {
         let inputs: Vec<&Path> = arguments.runs.iter().map(PathBuf::as_path).collect();
         check_output("-o", output, PAGE, &inputs, arguments.force)?;

@@ -127,7 +127,7 @@ fn refuse_exchanged(arguments: &ScoreArguments) -> anyhow::Result<()> {
         || ["smi", "csv", "jsonl", "json", "parquet", "txt"].contains(&ending(config).as_str());
     anyhow::ensure!(
         !holds_completions,
-        "{0} is not a configuration, which comes first; write `grpo score {1} {0}`",
+        "expected a configuration as the first argument, found {0}; write `grpo score {1} {0}`",
         config.display(),
         named.unwrap_or(Path::new("CONFIG.toml")).display()
     );
@@ -284,16 +284,14 @@ fn tables(parts: &[PartName], texts: &[String], outcomes: &[Outcome]) -> Vec<Tab
     tables
 }
 
-/// What the reward said about the completions that it could score: those that are valid and pass the
-/// filters. All others have a score of 0 whether the reward works or not.
+/// What the reward said about the completions that it had to score: those that are valid and pass the
+/// filters. All others may have a score of 0 whether the reward works or not.
 #[derive(Default)]
 pub(crate) struct Asked {
-    /// Number of them with a score.
-    scored: u64,
-    /// Number of them for which the reward failed.
-    failed: u64,
-    /// Why it failed for the first of them.
-    first_failure: Option<String>,
+    /// Whether one of them has a score.
+    is_answered: bool,
+    /// Why the first of those without a score has none.
+    first_reason: Option<String>,
 }
 
 impl Asked {
@@ -306,32 +304,35 @@ impl Asked {
         why: impl FnOnce() -> String,
     ) {
         let is_invalid = || format.invalid.is_some_and(|why| why(text).is_some());
-        match outcome {
-            Outcome::Scored(scored) if scored.uncounted => {}
-            Outcome::Scored(_) if outcome.part("valid") == Some(0.0) => {}
-            Outcome::Scored(_) => self.scored += 1,
-            Outcome::Failed { .. } if !is_invalid() => {
-                self.failed += 1;
-                self.first_failure.get_or_insert_with(why);
-            }
-            Outcome::Failed { .. } | Outcome::Abstained => {}
+        let is_filtered = match outcome {
+            Outcome::Scored(scored) => scored.uncounted || outcome.part("valid") == Some(0.0),
+            Outcome::Failed { .. } | Outcome::Abstained => false,
+        };
+        // One score is enough to know that the reward works.
+        if self.is_answered || is_filtered || is_invalid() {
+            return;
+        }
+        match outcome.total() {
+            Some(_) => self.is_answered = true,
+            None if self.first_reason.is_none() => self.first_reason = Some(why()),
+            None => {}
         }
     }
 
-    /// Returns whether the reward failed for all of them.
-    fn has_failed(&self) -> bool {
-        self.failed > 0 && self.scored == 0
+    /// Returns why the first of them has no score if none of them has one.
+    fn fault(&self) -> Option<&str> {
+        self.first_reason.as_deref().filter(|_| !self.is_answered)
     }
 
-    /// Returns an error if the reward failed for all of them. `holds` is a plural noun for completions.
+    /// Returns an error if none of them has a score. `holds` is a plural noun for completions.
     pub(crate) fn check(&self, holds: &str) -> anyhow::Result<()> {
-        let first = visible(self.first_failure.as_deref().unwrap_or_default());
-        anyhow::ensure!(
-            !self.has_failed(),
-            "the reward failed for all {} {holds} that it had to score; first reason: {first}",
-            self.failed
-        );
-        Ok(())
+        match self.fault() {
+            None => Ok(()),
+            Some(first) => anyhow::bail!(
+                "the reward gave no score for any of the {holds} that it had to score; first reason: {}",
+                visible(first)
+            ),
+        }
     }
 }
 
@@ -355,7 +356,7 @@ struct Scored {
 impl Scored {
     /// Returns whether the table is worth writing.
     fn is_useful(&self) -> bool {
-        self.rows > 0 && !self.asked.has_failed()
+        self.rows > 0 && self.asked.fault().is_none()
     }
 
     fn summarize(&self, holds: &str) -> anyhow::Result<()> {
@@ -432,7 +433,7 @@ fn score_all(
 }
 
 /// Returns why a completion has no score or a score of 0.
-fn reason(text: &str, outcome: &Outcome, format: &RowFormat) -> String {
+pub(crate) fn reason(text: &str, outcome: &Outcome, format: &RowFormat) -> String {
     let invalid = || format.invalid.and_then(|why| why(text)).unwrap_or_default();
     match outcome {
         Outcome::Failed { reason } => reason.clone(),

@@ -19,6 +19,7 @@ use crate::config;
 use crate::output::say;
 use crate::pipeline::{self, PipelineArguments};
 use crate::task::Tasks;
+use crate::written_by::result_of;
 use variants::{MAX_RUNS, Variant, seeds, variants};
 
 /// Folder of the samples.
@@ -351,8 +352,7 @@ impl Run<'_> {
 
     /// Returns the folder with the trained model or adapter.
     fn result(&self, keys: &Table) -> PathBuf {
-        let is_adapter = keys.contains_key("lora") || keys.contains_key("adapter");
-        self.folder().join(if is_adapter { "adapter" } else { "model" })
+        self.folder().join(result_of(keys))
     }
 
     /// Returns the training stage.

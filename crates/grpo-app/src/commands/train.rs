@@ -30,7 +30,7 @@ use crate::train_file::TrainFile;
 pub(crate) use observer::Show;
 
 use finished::Finished;
-use next_steps::{how_to_go_on, next_steps};
+use next_steps::{next_steps, print_resume_command};
 use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -202,7 +202,7 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     }
     saved.push(observer.save(training, kind));
     if saved.iter().all(Result::is_ok) {
-        how_to_go_on(session);
+        print_resume_command(session);
     }
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
@@ -298,8 +298,7 @@ fn say_idle(folder: &RunFolder, steps: u32) -> anyhow::Result<()> {
     let idle = idle_steps(folder)?;
     if 2 * idle > steps as usize {
         say(format_args!(
-            "in {idle} of {}, rewards were equal within every group or missing, so nothing was learned",
-            counted(steps, "step")
+            "in {idle} of {steps} steps, rewards were equal within every group or missing, so nothing was learned"
         ));
     }
     Ok(())

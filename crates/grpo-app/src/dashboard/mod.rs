@@ -177,10 +177,8 @@ impl Summary {
             return format!("no step of {} completed in {time}", self.steps);
         };
         let Self { steps, done, last, .. } = self;
-        {
-            let steps = counted(*steps, "step");
-            format!("{done} of {steps} in {time}: {last} (first reward {first:.3})")
-        }
+        let steps = counted(*steps, "step");
+        format!("{done} of {steps} in {time}: {last} (first reward {first:.3})")
     }
 }
 

@@ -159,7 +159,7 @@ pub(super) fn read_objects(
     path: &Path,
     mut add: impl FnMut(u64, Map<String, Value>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut reader = ObjectReader::open(path)?;
+    let mut reader = ObjectReader::open(path, "a completion")?;
     while let Some(row) = reader.next_row()? {
         let place = || format!("{}:{}", path.display(), row.line);
         let object = row.object.map_err(|fault| anyhow::anyhow!("{}: {fault}", place()));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use grpo_data::FileOrigin;
 
 use super::device::is_device;
@@ -42,18 +43,38 @@ impl Formats {
         let is_known = KNOWN.contains(&ending.as_str());
         anyhow::ensure!(
             is_device(path) || !is_known || self.endings.contains(&ending.as_str()),
-            "{option} {}: the output is {}; use a name that ends in {}",
-            path.display(),
-            self.written,
-            self.names()
+            self.fault(option, path)
         );
         Ok(())
+    }
+
+    /// Returns the ending of a name that selects one of these formats. `option` is the option that sets
+    /// the path.
+    ///
+    /// # Errors
+    /// Returns an error that names the formats if the name has another ending.
+    pub fn require(self, option: &str, path: &Path) -> anyhow::Result<&'static str> {
+        let is_own = |own: &&&str| path.extension().is_some_and(|it| it.eq_ignore_ascii_case(own));
+        self.endings.iter().find(is_own).copied().with_context(|| self.fault(option, path))
+    }
+
+    fn fault(self, option: &str, path: &Path) -> String {
+        let (path, written) = (path.display(), self.written);
+        format!(
+            "{option} {path}: the output is {written}; use a name that ends in {}",
+            self.names()
+        )
     }
 
     /// Returns the endings as a list in words.
     fn names(self) -> String {
         let names: Vec<String> = self.endings.iter().map(|ending| format!(".{ending}")).collect();
-        names.join(" or ")
+        match names.as_slice() {
+            [others @ .., before, last] => {
+                [others, &[format!("{before} or {last}")]].concat().join(", ")
+            }
+            _ => names.concat(),
+        }
     }
 }
 
@@ -77,5 +98,20 @@ mod tests {
         assert!(
             said.ends_with("the output is JSON lines; use a name that ends in .jsonl or .json")
         );
+    }
+
+    #[test]
+    fn an_ending_selects_a_format() {
+        let formats = Formats { written: "a table", endings: &["md", "tex", "html"] };
+        for (name, ending) in [("a.md", "md"), ("a.b/c.TEX", "tex"), (".x.html", "html")] {
+            assert_eq!(formats.require("-o", Path::new(name)).unwrap(), ending, "{name}");
+        }
+        for name in ["a", "md", "a.md.gz", "a.json", ".md", "/dev/null", "a."] {
+            let said = formats.require("-o", Path::new(name)).unwrap_err().to_string();
+            let expected = format!(
+                "-o {name}: the output is a table; use a name that ends in .md, .tex or .html"
+            );
+            assert_eq!(said, expected);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use grpo_data::{in_plain_words, json_reason, plain_numbers, system_words};
+use grpo_data::{in_plain_words, json_reason, plain_numbers, shell_word, system_words};
 
 /// Joins an error and its causes into one sentence without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
@@ -24,8 +24,11 @@ pub fn sentence(error: &anyhow::Error) -> String {
     cut(without_os_codes(&sentence))
 }
 
+/// Start of a frame of a Python traceback.
+const FRAME: &str = "  File \"";
+
 /// First lines of a Python traceback. That of a syntax error has no heading.
-const TRACEBACKS: [&str; 2] = ["Traceback (most recent call last):", "  File \""];
+const TRACEBACKS: [&str; 2] = ["Traceback (most recent call last):", FRAME];
 
 /// Returns the lines of the first Python traceback in an error.
 pub(crate) fn traceback(error: &anyhow::Error) -> Option<Vec<String>> {
@@ -41,13 +44,15 @@ fn start_of_traceback(words: &str) -> Option<usize> {
     TRACEBACKS.into_iter().filter_map(|first| words.find(first)).filter(is_start).min()
 }
 
-/// Replaces a traceback by its last lines: the type and the message of the exception.
+/// Replaces a traceback by the lines after its frames: the type and the message of the exception.
 fn without_traceback(words: String) -> String {
     let Some(start) = start_of_traceback(&words) else { return words };
     let lines: Vec<&str> = words[start..].lines().collect();
-    // The lines of frames are indented. Those of a message usually are not.
-    let frames = lines.iter().rposition(|line| line.starts_with("  ") || line.is_empty());
-    let exception = &lines[frames.map_or(0, |last| last + 1)..];
+    let last_frame = lines.iter().rposition(|line| line.starts_with(FRAME)).unwrap_or_default();
+    // The source of a frame is indented, and so may be all lines of a message but the first.
+    let exception = lines[last_frame + 1..].iter().skip_while(|line| line.starts_with(' '));
+    let exception = exception.map(|line| line.trim()).filter(|line| !line.is_empty());
+    let exception: Vec<&str> = exception.collect();
     if exception.is_empty() { words } else { words[..start].to_owned() + &exception.join(" ") }
 }
 
@@ -94,15 +99,7 @@ fn words(cause: &(dyn Error + 'static)) -> String {
 
 /// Returns a command line that a POSIX shell reads as these words.
 pub fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
-    let quoted = |word: S| {
-        let word = word.as_ref();
-        let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%^".contains(c);
-        match !word.is_empty() && word.chars().all(is_plain) {
-            true => word.to_owned(),
-            false => format!("'{}'", word.replace('\'', r"'\''")),
-        }
-    };
-    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+    words.into_iter().map(|word| shell_word(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 /// Operating system messages and their replacements.
@@ -210,6 +207,22 @@ mod tests {
                 "outer: an exception: ValueError: a b",
             ),
             (
+                format!("an exception: {frames}Boost.Python.ArgumentError: Python argument types in\n    MolToSmiles(NoneType)\ndid not match C++ signature:\n    MolToSmiles(Mol mol)\n    MolToSmiles(Mol mol, bool)"),
+                "outer: an exception: Boost.Python.ArgumentError: Python argument types in MolToSmiles(NoneType) did not match C++ signature: MolToSmiles(Mol mol) MolToSmiles(Mol mol, bool)",
+            ),
+            (
+                format!("an exception: {frames}ValueError: a\n\n  b\nc\n"),
+                "outer: an exception: ValueError: a b c",
+            ),
+            (
+                "an exception: Traceback (most recent call last):\nValueError: a".to_owned(),
+                "outer: an exception: ValueError: a",
+            ),
+            (
+                format!("an exception: {frames}  File \"b.py\", line 1\n    def f(\n         ^\nSyntaxError: '(' was never closed"),
+                "outer: an exception: SyntaxError: '(' was never closed",
+            ),
+            (
                 format!("an exception:\n{frames}KeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n{frames}ValueError: b"),
                 "outer: an exception: ValueError: b",
             ),
@@ -221,7 +234,7 @@ mod tests {
             let error = anyhow::anyhow!(words.clone()).context("outer");
             assert_eq!(sentence(&error), expected);
             let lines = traceback(&error).unwrap();
-            assert!(words.ends_with(&lines.join("\n")), "{lines:?}");
+            assert!(words.trim_end().ends_with(&lines.join("\n")), "{lines:?}");
             assert!(lines[0].contains("Traceback") || lines[0].starts_with("  File"), "{lines:?}");
         }
         assert_eq!(traceback(&anyhow::anyhow!("a file: File \"x\" is missing")), None);

@@ -62,6 +62,8 @@ impl Pipeline {
 /// A command that runs each time all stages are finished.
 pub(super) struct SummaryCommand {
     pub(super) words: Vec<String>,
+    /// Values of its options, except for outputs.
+    pub(super) read: Vec<PathBuf>,
     pub(super) written: Written,
 }
 
@@ -85,6 +87,8 @@ pub(super) struct Stage {
     pub(super) config: Option<StageConfig>,
     /// `KEY=VALUE` pairs of the command line. Only the last stage has any, in all its repetitions.
     pub(super) set: Vec<String>,
+    /// Values of the command's options, except for outputs.
+    read: Vec<PathBuf>,
     /// What the command writes, except for a run folder.
     pub(super) written: Written,
     /// Names of all options that the command accepts.
@@ -155,7 +159,7 @@ impl Pipeline {
             let parsed = parse(commands, &words, &key, &origin)?;
             let written = Written::of_command(&parsed, &words, &[]);
             earlier.add_summary(&written, &key, &origin)?;
-            summary.push(SummaryCommand { words, written });
+            summary.push(SummaryCommand { words, read: parsed.read(), written });
         }
         Ok(Self { stages, summary })
     }
@@ -197,12 +201,19 @@ impl Stage {
         };
         let config = config.as_ref().map(read).transpose()?;
         let written = Written::of_command(&parsed, &words, &section.outputs);
-        Ok(Self { section, config, set, options: parsed.options(), written })
+        let (read, options) = (parsed.read(), parsed.options());
+        Ok(Self { section, config, set, read, written, options })
     }
 
     /// Returns whether the command accepts an option.
     pub(super) fn has(&self, option: &str) -> bool {
         self.options.iter().any(|known| known == option)
+    }
+
+    /// Returns all paths that may be inputs, except for those in the stage's configuration.
+    pub(super) fn read(&self) -> impl Iterator<Item = &PathBuf> {
+        let config = self.config.iter().map(|config| &config.path);
+        self.inputs.iter().chain(config).chain(&self.read)
     }
 
     /// Returns the run folder. For stages without one, this is the first output.

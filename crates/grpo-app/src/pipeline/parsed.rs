@@ -55,21 +55,32 @@ impl Parsed {
 
     /// Returns the files and folders that the command is told to write, and whether each is a folder.
     pub(super) fn written(&self) -> Vec<(PathBuf, bool)> {
-        let Some((_, matches)) = self.matches.subcommand() else { return Vec::new() };
         let mut written = Vec::new();
-        for argument in self.arguments() {
+        for argument in self.arguments().filter(|argument| is_output(argument)) {
             let names = argument.get_value_names().unwrap_or_default();
-            let Some(name) = names.iter().find(|name| PATHS.contains(&name.as_str())) else {
-                continue;
-            };
-            if argument.get_help_heading() != Some(OUTPUT) {
-                continue;
+            if let Some(name) = names.iter().find(|name| PATHS.contains(&name.as_str())) {
+                let is_folder = name.as_str() == "FOLDER";
+                written.extend(self.values(argument).map(|path| (path, is_folder)));
             }
-            let values = matches.get_raw(argument.get_id().as_str()).into_iter().flatten();
-            written.extend(values.map(|value| (PathBuf::from(value), name.as_str() == "FOLDER")));
         }
         written
     }
+
+    /// Returns the values of all other options. Those that exist as files and folders are inputs.
+    pub(super) fn read(&self) -> Vec<PathBuf> {
+        let others = self.arguments().filter(|argument| !is_output(argument));
+        others.flat_map(|argument| self.values(argument)).collect()
+    }
+
+    fn values(&self, argument: &Arg) -> impl Iterator<Item = PathBuf> {
+        let matches = self.matches.subcommand().map(|(_, matches)| matches);
+        let values = matches.and_then(|matches| matches.get_raw(argument.get_id().as_str()));
+        values.into_iter().flatten().map(PathBuf::from)
+    }
+}
+
+fn is_output(argument: &Arg) -> bool {
+    argument.get_help_heading() == Some(OUTPUT)
 }
 
 fn parsed(program: &Command, words: &[String]) -> Result<ArgMatches, clap::Error> {

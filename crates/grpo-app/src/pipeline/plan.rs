@@ -94,21 +94,24 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
 }
 
 impl Pipeline {
-    /// Returns the places if all of them can be renamed: files, and folders that hold only files and
-    /// none that a stage reads.
-    fn renamable(&self, places: Vec<PathBuf>) -> Vec<PathBuf> {
-        let read: Vec<&PathBuf> = self
-            .stages
-            .iter()
-            .flat_map(|stage| stage.inputs.iter().chain(stage.config.iter().map(|of| &of.path)))
-            .collect();
+    /// Returns the places in the way of `writer` if all of them can be renamed: files, and folders that
+    /// contain only files. Inputs cannot be renamed, except for those that `writer` writes for another
+    /// command.
+    fn renamable(&self, writer: &Stage, places: Vec<PathBuf>) -> Vec<PathBuf> {
+        let others = self.stages.iter().filter(|stage| stage.name != writer.name);
+        let summary = self.summary.iter().flat_map(|command| &command.read);
+        let by_others = others.flat_map(Stage::read).chain(summary);
+        let by_others = by_others.filter(|path| !writer.written.contains(path));
+        let read = writer.read().chain(by_others).filter_map(|path| path.canonicalize().ok());
+        let read: Vec<PathBuf> = read.collect();
+        let is_read = |place: &Path| read.iter().any(|path| path.starts_with(place));
         let is_plain = |folder: &Path| {
             let entries = std::fs::read_dir(folder).into_iter().flatten();
             entries.flatten().all(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()))
         };
         let can = |place: &PathBuf| {
             place.file_name().is_some()
-                && !read.iter().any(|path| path.exists() && path.starts_with(place))
+                && place.canonicalize().is_ok_and(|place| !is_read(&place))
                 && (!place.is_dir() || (!place.is_symlink() && is_plain(place)))
         };
         if places.iter().all(can) { places } else { Vec::new() }
@@ -150,7 +153,7 @@ impl Stage {
         words.extend(set_options(&self.set));
         let foreign = match &self.config {
             Some(_) => Vec::new(),
-            None => pipeline.renamable(self.written.foreign()),
+            None => pipeline.renamable(self, self.written.foreign()),
         };
         let replaces = match &self.config {
             Some(_) => instead.is_some() && self.has("force"),

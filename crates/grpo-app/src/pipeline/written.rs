@@ -51,9 +51,13 @@ impl Written {
         self.paths.iter().filter(|path| !self.folders.contains(path))
     }
 
+    /// Returns whether the path is a file or folder that the command is known to write.
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.paths.iter().any(|own| is_same_place(own, path))
+    }
+
     /// Returns whether the command has to replace results of this pipeline. `writer` is the stage or
-    /// summary, and `renames` says whether `--force` would rename
-    /// what is in its way.
+    /// summary, and `renames` says whether `--force` would rename what is in its way.
     ///
     /// # Errors
     /// Returns an error if it would replace anything else.

@@ -117,6 +117,19 @@ impl Trial {
         self.groups.iter().flat_map(|group| &group.samples)
     }
 
+    /// Returns a warning if the reward gave no score for most completions, but for some. `scored` is their
+    /// number.
+    fn without_score(&self, scored: usize) -> Option<String> {
+        let all = self.samples().count();
+        let failed = self.samples().filter_map(Sample::failure).count();
+        let abstained = all - scored - failed;
+        (self.left_out.is_none() && scored > 0 && 2 * abstained > all).then(|| {
+            format!(
+                "the reward gave no score for {abstained} of {all} trial completions, so the policy cannot learn from them; check [reward]"
+            )
+        })
+    }
+
     /// Returns a summary of the trial batch, followed by warnings.
     pub(super) fn lines(&self, file: &TrainFile) -> Vec<String> {
         let all = self.samples().count();
@@ -162,6 +175,7 @@ impl Trial {
                 "the reward failed for {count} of {all} trial completions, which are left out (on_failure = \"abstain\"); first reason: {reason}"
             ));
         }
+        self.without_score(rewards.len()).into_iter().for_each(&mut warn);
         if let Some(doubt) = self.doubts.first() {
             warn(format!(
                 "for {} of {} trial prompts: {doubt}",

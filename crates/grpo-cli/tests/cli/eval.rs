@@ -148,7 +148,7 @@ fn methods_are_compared() {
     );
     place.refuse(
         &["compare", "g.jsonl", "less.jsonl", "-o", "t.pdf"],
-        str!["-o t.pdf: unknown format; use a name that ends in .md, .tex, .json or .html"],
+        str!["-o t.pdf: the output is a table, JSON or a page; use a name that ends in .md, .tex, .json or .html"],
     );
     place.refuse(
         &["compare", "g.jsonl", "g.jsonl"],

@@ -184,7 +184,7 @@ fn attention_is_drawn() {
     assert!((sum - 1.0).abs() < 1e-6, "{last:?}");
     place.refuse(
         &[&model[..], &["a.png"]].concat(),
-        str!["-o a.png: unknown format; use a name that ends in .svg or .json"],
+        str!["-o a.png: the output is a picture or JSON; use a name that ends in .svg or .json"],
     );
     place.refuse(&["attention", "Xx", "--model", "model", "-o", "b.svg"], str!["the text: [..]"]);
 }

@@ -294,7 +294,7 @@ fn a_text_without_a_prompt_is_scored_from_its_second_token() {
     let place = crate::training_texts::place("qwen3");
     let text = "the dog is late";
     place.write("a.jsonl", format!("{}\n", json!({"text": text, "source": 7})));
-    let score = ["logprob", "--model", "m", "--input", "a.jsonl", "-o", "out.jsonl"];
+    let score = ["logprob", "--model", "m", "--input", "a.jsonl", "-o", "out.jsonl", "--force"];
     let ended = place.succeed(&score);
     assert_eq!(ended.stderr, "written      out.jsonl (1 completion)\n");
     let line = objects(&place.read("out.jsonl")).remove(0);
@@ -316,7 +316,20 @@ fn a_text_without_a_prompt_is_scored_from_its_second_token() {
     };
     assert_eq!(lines.iter().filter(is_equal).count(), 1, "{line:?}");
     place.write("a.jsonl", "{\"text\": \"\"}\n");
-    assert_eq!(place.run(&score).code, Some(1));
+    let ended = place.run(&score);
+    let said = "nothing to score: the completion has no tokens\n";
+    assert!(ended.code == Some(1) && ended.stderr.ends_with(said), "{}", ended.stderr);
+    // A prompt that somebody wrote is not missing, but empty.
+    for record in [
+        json!({"prompt": "", "completion": text}),
+        json!({"prompt": "", "completion_ids": [1, 2]}),
+        json!({"prompt_ids": [], "completion": text}),
+    ] {
+        place.write("a.jsonl", format!("{record}\n"));
+        let ended = place.run(&score);
+        let said = "error: a.jsonl:1: a prompt has no tokens; expected at least one\n";
+        assert!(ended.code == Some(1) && ended.stderr.ends_with(said), "{}", ended.stderr);
+    }
 }
 
 #[test]
@@ -336,7 +349,7 @@ fn refuses_files_that_cannot_be_scored() {
     check(
         "in.txt",
         str![
-            "`in.txt` is plain text, which cannot be read here; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; `jq -Rc '{prompt: .}' < OLD > NEW.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score"
+            "`in.txt` is plain text, which cannot be read here; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; `jq -Rc '{prompt: .}' < in.txt > in.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score"
         ].into(),
     );
     place.write("in.parquet", "no parquet");
@@ -431,7 +444,7 @@ fn all_log_probabilities_go_into_a_file_of_their_own() {
     let with_all = [&logprob[..], &["--full", "all.parquet"]].concat();
     assert_eq!(place.succeed(&with_all).stdout, plain);
     let scored = objects(&plain);
-    let mut reader = ObjectReader::open(&place.path("all.parquet")).unwrap();
+    let mut reader = ObjectReader::open(&place.path("all.parquet"), "ids").unwrap();
     let mut tokens = 0;
     while let Some(row) = reader.next_row().unwrap() {
         let (_, row) = row.object.unwrap();

@@ -114,7 +114,7 @@ fn kill_in_a_call(place: &Place) {
 }
 
 /// What a run that ends because of its reward prints leads to the end: the same reward resumes, and a
-/// mended one trains on in a new run.
+/// fixed one continues in a new run.
 #[test]
 fn the_printed_remedies_of_a_failed_reward_work() {
     let place = place("type = \"python\"\nfile = \"my_reward.py\"\n");
@@ -145,7 +145,7 @@ def reward(completions, trainer_state, **kwargs):
     assert_eq!(refused.code, Some(1));
     let command = "grpo train run/config.toml --set model=run/model --run NEW";
     let remedy = format!(
-        "restore the original file, or train on in a new run, which starts from the policy of this one: `{command}`\n"
+        "restore the original file, or continue training in a new run, which starts from the policy of this one: `{command}`\n"
     );
     assert!(refused.stderr.ends_with(&remedy), "{}", refused.stderr);
     place.write("my_reward.py", "def reward(completion): return completion.count('C') / 9");
@@ -157,6 +157,20 @@ def reward(completions, trainer_state, **kwargs):
     place.write("works", "");
     place.succeed(&["train", "--resume", "run", "--run-reward"]);
     place.succeed(&["audit", "run"]);
+
+    // A run that continues an adapter.
+    let train = ["train", "train.toml", "--set", "eval.samples=0"];
+    place.succeed(&[&train[..], &["--set", "lora={rank=2,alpha=4}", "--run", "first"]].concat());
+    fs::remove_file(place.path("works")).unwrap();
+    let adapter = ["--set", "adapter=first/adapter", "--run", "second"];
+    assert_eq!(place.run(&[&train[..], &adapter].concat()).code, Some(1));
+    place.write("my_reward.py", code.replace("bad luck", "worse luck"));
+    let refused = place.run(&["train", "--resume", "second", "--run-reward"]);
+    let command = "grpo train second/config.toml --set adapter=second/adapter --run THIRD";
+    let remedy = format!(": `{}`\n", command.replace("THIRD", "NEW"));
+    assert!(refused.stderr.ends_with(&remedy), "{}", refused.stderr);
+    place.write("works", "");
+    place.succeed(&command.split(' ').skip(1).collect::<Vec<_>>());
 }
 
 #[test]

@@ -230,6 +230,9 @@ fn an_equal_split_is_accepted() {
     assert_eq!(place.run(&[&split[..], &["--verify"]].concat()).code, Some(1));
     fs::remove_file(place.path("out/test_held_out.jsonl")).unwrap();
     place.succeed(&[&split[..], &["--verify"]].concat());
+    fs::remove_file(place.path("out/phase_split_distributions.svg")).unwrap();
+    assert_eq!(place.run(&[&split[..], &["--verify"]].concat()).code, Some(1));
+    place.succeed(&[&split[..], &["--force"]].concat());
     place.write("out/train_phase2_grpo.jsonl", "{}\n");
     assert_eq!(place.run(&split).code, Some(1));
 }

@@ -79,20 +79,46 @@ fn force_renames_what_the_pipeline_did_not_write() {
     place.succeed(&["run", "p.toml", "--force"]);
     assert!(!place.path("mine.csv.old-3").exists());
 
-    // A folder with inputs or other folders stays.
-    let split = "[[stages]]\nname = \"split\"\ncommand = \"split-data\"\narguments = [\"--input\", \"d/pairs.jsonl\", \"--output-dir\", \"d\"]\ninputs = [\"d/pairs.jsonl\"]\noutputs = [\"d/phase_split_statistics.json\"]\n";
+    // A later stage that reads the file does not make it an input of the user.
+    let reads = "[[stages]]\nname = \"describe\"\ncommand = \"describe\"\narguments = [\"mine.csv\", \"-o=d.csv\"]\noutputs = [\"d.csv\"]\n";
+    place.write("p.toml", format!("{MAKE}{reads}"));
+    place.write("mine.csv", "edited again\n");
+    place.succeed(&["run", "p.toml", "--force"]);
+    assert_eq!(place.read("mine.csv.old-3"), "edited again\n");
+}
+
+/// A folder with an input stays, whether or not the stage lists the input.
+#[test]
+fn force_does_not_rename_inputs() {
+    let place = Place::new();
+    let statistics = "d/phase_split_statistics.json";
     fs::create_dir(place.path("d")).unwrap();
     place.write("d/pairs.jsonl", "{}\n");
-    place.write("d/phase_split_statistics.json", "{}\n");
-    place.write("p.toml", split);
-    for options in [&["run", "p.toml"][..], &["run", "p.toml", "--force"]] {
-        let before = place.files();
-        place.refuse(
-            options,
-            str!["d/phase_split_statistics.json exists, but this pipeline did not write it; rename it, or let stage `split` write another file"],
+    for arguments in [
+        "[\"--input\", \"d/pairs.jsonl\", \"--output-dir\", \"d\"]\ninputs = [\"d/pairs.jsonl\"]",
+        "[\"--input\", \"d/pairs.jsonl\", \"--output-dir\", \"d\"]",
+        "[\"--input=./d/pairs.jsonl\", \"--output-dir=d\"]",
+        "[\"--input=d/../d/pairs.jsonl\", \"--output-dir=d/\"]",
+    ] {
+        let split = format!(
+            "[[stages]]\nname = \"split\"\ncommand = \"split-data\"\narguments = {arguments}\noutputs = [\"{statistics}\"]\n"
         );
-        assert_eq!(place.files(), before);
+        place.write("p.toml", split);
+        place.write(statistics, "{}\n");
+        for options in [&["run", "p.toml"][..], &["run", "p.toml", "--force"]] {
+            let before = place.files();
+            place.refuse(
+                options,
+                str!["d/phase_split_statistics.json exists, but this pipeline did not write it; rename it, or let stage `split` write another file"],
+            );
+            assert_eq!(place.files(), before, "{arguments}");
+        }
     }
+    // Without results in its way, the command runs and says what is wrong with the pairs.
+    fs::remove_file(place.path(statistics)).unwrap();
+    let ended = place.run(&["run", "p.toml", "--force"]);
+    assert!(ended.stderr.contains("has no valid pairs"), "{}", ended.stderr);
+    assert_eq!(place.read("d/pairs.jsonl"), "{}\n");
 }
 
 /// An interrupted command leaves files that are its own.

@@ -59,6 +59,14 @@ fn a_trial_warns_of_rewards_and_lengths() {
     let cut = " of 8 trial completions were truncated at sampling.max_new_tokens = 1\n";
     assert!(said.contains(cut), "{said}");
 
+    // Only one completion has a score.
+    let one = "def reward(completions, **_):\n    return [0.5] + [None] * (len(completions) - 1)\n";
+    place.write("one.py", one);
+    let one = "reward={type=\"python\", file=\"one.py\", invalid=\"send\"}";
+    let said = place.run(&with(&["--set", one, "--run", "one"])).stdout;
+    let few = "warning: the reward gave no score for 7 of 8 trial completions, so the policy cannot learn from them; check [reward]\n";
+    assert!(said.contains(few), "{said}");
+
     // Rewards that differ, but by a standard deviation of less than 0.01.
     let part = |name: &str, weight: f64, pattern: &str| {
         format!(

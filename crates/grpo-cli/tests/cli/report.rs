@@ -108,7 +108,7 @@ fn refuses_folders_that_are_not_runs() {
     );
     place.refuse(
         &["report", "run", "-o", "run/metrics.jsonl"],
-        str!["`run/metrics.jsonl` is not a report file; use a name that ends in .html for -o"],
+        str!["-o run/metrics.jsonl: the output is a page; use a name that ends in .html"],
     );
 }
 

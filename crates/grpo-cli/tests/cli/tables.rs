@@ -20,7 +20,16 @@ fn metrics(place: &Place, arguments: &[&str]) -> Value {
 /// A blank may have cut a molecule, so no command takes its beginning.
 #[test]
 fn text_after_a_smiles_is_not_a_name() {
-    for cell in ["CC O", "CCO ethanol", "c1ccccc1\tbenzene", "CC\u{a0}O", "CC  O", "CCO 96 %"] {
+    for cell in [
+        "CC O",
+        "CCO ethanol",
+        "c1ccccc1\tbenzene",
+        "CC\u{a0}O",
+        "CC  O",
+        "CCO 96 %",
+        "C C |x|",
+        "CC a|b",
+    ] {
         let place = place();
         place.write("a.csv", format!("id,smiles\n1,\"{cell}\"\n2,CCN\n"));
         let described = place.succeed(&["describe", "a.csv"]);
@@ -37,13 +46,16 @@ fn text_after_a_smiles_is_not_a_name() {
         );
         assert!(pmo.stderr.contains(&said), "{}", pmo.stderr);
         assert_eq!(metrics(&place, &["a.csv"])["metrics"]["validity"], 0.5, "{cell}");
-        if !cell.contains('\u{a0}') {
-            let names = "names have a column of their own";
-            assert!(row.contains(names) && scored.contains(names), "{row}");
-            let warned = place.succeed(&["eval", "a.csv"]).stderr;
-            let said = "warning: 1 of 2 cells have text after the SMILES and count as invalid; ";
-            assert!(warned.contains(said), "{warned}");
+        let reason = "text after the SMILES; remove it, or write names into a column of their own";
+        for said in [&row, &scored, &pmo.stderr] {
+            assert!(said.contains(reason), "{said}");
         }
+        let warned = place.succeed(&["eval", "a.csv"]).stderr;
+        let said = "warning: 1 of 2 cells have text after the SMILES and count as invalid; ";
+        assert!(warned.contains(said), "{warned}");
+        // A completion is not a cell.
+        let shown = place.succeed(&["score", "reward.toml", "--completion", cell]).stdout;
+        assert!(shown.contains("text after the SMILES\n"), "{shown}");
     }
     // Neither is it when the model is trained, nor for the molecules to be avoided.
     let place = Place::for_pretraining();
@@ -55,12 +67,23 @@ fn text_after_a_smiles_is_not_a_name() {
     let left_out = format!("left out: line {}: CC O is invalid", smiles.len() + 2);
     assert!(said.contains("1 invalid or not supported") && said.contains(&left_out), "{said}");
     let novel = "[reward]\ntype = \"components\"\n[[reward.components]]\nproperty = \"novelty\"\nfile = \"n.csv\"\n";
-    place.write("n.csv", "smiles\nCC O\nCCN\n");
     place.write("novel.toml", novel);
-    let ended = place.run(&["score", "novel.toml", "--completion", "CC"]);
-    assert_eq!(ended.code, Some(1));
-    let said = "line 2: 'CC O' has text after the SMILES; remove it, or write names into a column of their own";
-    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    let text = "has text after the SMILES; remove it, or write names into a column of their own";
+    let extension =
+        "has a CXSMILES extension, which is not supported; remove the row, or the extension";
+    for (cell, fault) in [
+        ("CC O", text),
+        ("CC foo|bar", text),
+        ("C C |x|", text),
+        ("CC |^1:1|", extension),
+        ("CC |x", extension),
+    ] {
+        place.write("n.csv", format!("smiles\n{cell}\nCCN\n"));
+        let ended = place.run(&["score", "novel.toml", "--completion", "CC"]);
+        assert_eq!(ended.code, Some(1));
+        let said = format!("line 2: '{cell}' {fault}\n");
+        assert!(ended.stderr.ends_with(&said), "{}", ended.stderr);
+    }
 }
 
 /// The table of one command is the input of the next.
@@ -128,14 +151,22 @@ fn texts_that_are_smiles_are_measured_as_molecules() {
 #[test]
 fn a_reward_that_fails_for_all_valid_molecules_is_an_error() {
     let place = Place::new();
-    place
-        .write("fails.py", "def reward(completions, **_):\n    raise RuntimeError('no licence')\n");
     place.write("python.toml", "[reward]\ntype = \"python\"\nfile = \"fails.py\"\n");
     let components = "[reward]\ntype = \"components\"\n[[reward.components]]\nproperty = \"external\"\nreward = { type = \"python\", file = \"fails.py\" }\n";
     place.write("external.toml", components);
     let filter = "[[reward.components]]\nproperty = \"mw\"\ngoal = \"low\"\nfilter = true\ntransform = { type = \"left_step\", low = 100.0 }\n";
     place.write("filter.toml", format!("{components}{filter}"));
-    for file in ["external.toml", "filter.toml"] {
+    let raises = ("raise RuntimeError('no licence')", "no licence");
+    let abstains = ("return [0.0 if c == 'C1CC' else None for c in completions]", "abstained");
+    let cases = [
+        ("external.toml", raises),
+        ("filter.toml", raises),
+        ("external.toml", abstains),
+        ("filter.toml", abstains),
+        ("python.toml", abstains),
+    ];
+    for (file, (body, reason)) in cases {
+        place.write("fails.py", format!("def reward(completions, **_):\n    {body}\n"));
         place.write("a.smi", "CCO\nC1CC\nCCN\nCC |^1:1|\nCCCCCCCCCCCC\n");
         for command in [
             &["score", file, "a.smi"][..],
@@ -143,11 +174,15 @@ fn a_reward_that_fails_for_all_valid_molecules_is_an_error() {
             &["score", file, "--completion", "C1CC", "--completion", "CCO"],
             &["eval", "a.smi", "--reward", file],
         ] {
+            // Only a file, or a reward of molecules, says that completions are molecules.
+            if file == "python.toml" && command.contains(&"--completion") {
+                continue;
+            }
             let ended = place.run(command);
             assert_eq!(ended.code, Some(1), "{command:?}: {}", ended.stderr);
             let last = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
-            assert!(last.contains("the reward failed for all"), "{last}");
-            assert!(last.contains("first reason: ") && last.contains("no licence"), "{last}");
+            assert!(last.contains("the reward gave no score for any of the "), "{last}");
+            assert!(last.contains("first reason: ") && last.contains(reason), "{last}");
             assert!(!place.path("out.csv").exists());
         }
         // Invalid molecules alone are no failure of the reward.
@@ -177,7 +212,7 @@ fn outputs_with_the_name_of_another_format_are_refused() {
         ("logprob --model none --input a.jsonl --full", ".parquet"),
         ("clean-data --input a.jsonl -o", ".jsonl or .json"),
         ("import-trl a.jsonl -o", ".toml"),
-        ("sample --model none -o", ".jsonl or .json or .smi or .csv or .txt"),
+        ("sample --model none -o", ".jsonl, .json, .smi, .csv or .txt"),
         ("adapter-layers none -o", ".json"),
         ("attention CCO -o", ".svg or .json"),
         ("dynamics none -o", ".json or .html"),
@@ -206,11 +241,11 @@ fn arguments_that_were_exchanged_or_have_no_use_are_explained() {
     for (command, said) in [
         (
             "score a.smi reward.toml",
-            "a.smi is not a configuration, which comes first; write `grpo score reward.toml a.smi`",
+            "expected a configuration as the first argument, found a.smi; write `grpo score reward.toml a.smi`",
         ),
         (
             "score a.smi",
-            "a.smi is not a configuration, which comes first; write `grpo score CONFIG.toml a.smi`",
+            "expected a configuration as the first argument, found a.smi; write `grpo score CONFIG.toml a.smi`",
         ),
         ("describe -", "`-`: standard input is not read, "),
         ("eval -", "`-`: standard input is not read, "),

@@ -68,7 +68,7 @@ fn read_objects(path: &Path) {
     if let Ok(reader) = PromptReader::open(path) {
         reader.take(1000).for_each(drop);
     }
-    if let Ok(mut reader) = ObjectReader::open(path) {
+    if let Ok(mut reader) = ObjectReader::open(path, "a key") {
         for _ in 0..1000 {
             if !matches!(reader.next_row(), Ok(Some(_))) {
                 break;

@@ -13,6 +13,8 @@ pub struct PromptRecord {
     pub line: u64,
     /// The prompt.
     pub prompt: PromptSource,
+    /// Whether the record is a `text`: the completion of a prompt that nobody wrote, and that is empty.
+    pub is_text: bool,
     /// The completion, if the record contains one.
     pub completion: Option<CompletionSource>,
     /// All remaining keys, e.g. a reference answer for the reward.
@@ -95,7 +97,7 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
     if matches!(prompt, PromptSource::Messages(_)) && keys.get("tools").is_some_and(is_list) {
         return Err("`tools` is a list, but tools are not supported; describe them in the system message, or remove the record".to_owned());
     }
-    Ok(PromptRecord { line, prompt, completion, fields: keys })
+    Ok(PromptRecord { line, prompt, is_text: prompt_key == "text", completion, fields: keys })
 }
 
 /// Returns whether this is a row of recorded completions without the ids of its prompt.

@@ -25,13 +25,14 @@ pub struct ObjectReader {
 }
 
 impl ObjectReader {
-    /// Opens a file in one of the formats of [`PromptReader::open`](crate::PromptReader::open).
+    /// Opens a file in one of the formats of [`PromptReader::open`](crate::PromptReader::open). `keys`
+    /// names the keys that an object requires, for error messages.
     ///
     /// # Errors
     /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is
     /// not a valid Parquet file.
-    pub fn open(path: &Path) -> Result<Self, DataError> {
-        let (origin, rows) = Rows::open(path)?;
+    pub fn open(path: &Path, keys: &str) -> Result<Self, DataError> {
+        let (origin, rows) = Rows::open(path, Some(keys))?;
         Ok(Self { origin, rows })
     }
 

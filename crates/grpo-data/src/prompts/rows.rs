@@ -13,8 +13,9 @@ pub(super) enum Rows {
 }
 
 impl Rows {
-    /// Opens a file. Its extension determines the format.
-    pub(super) fn open(path: &Path) -> Result<(FileOrigin, Self), DataError> {
+    /// Opens a file. Its extension determines the format. `keys` are those of a record, if a text alone
+    /// is not one.
+    pub(super) fn open(path: &Path, keys: Option<&str>) -> Result<(FileOrigin, Self), DataError> {
         let (origin, ending) = FileOrigin::new(path);
         let rows = match ending.as_str() {
             "jsonl" | "json" => Self::Json(JsonRows::new(origin.decoded(open_file(path)?))),
@@ -23,7 +24,7 @@ impl Rows {
             }
             _ => {
                 let expected = "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
-                return Err(origin.unknown_format(expected));
+                return Err(origin.unknown_format(expected, keys));
             }
         };
         Ok((origin, rows))

@@ -39,6 +39,7 @@ fn expected(n: u64) -> PromptRecord {
     PromptRecord {
         line: n + 1,
         prompt: PromptSource::Messages(messages),
+        is_text: false,
         completion: (n != 2).then(|| CompletionSource::Text((2 * n).to_string())),
         fields: fields.as_object().unwrap().clone(),
     }

@@ -43,7 +43,9 @@ fn every_key_gives_its_prompt_and_completion() {
     use CompletionSource as C;
     use PromptSource as P;
     let check = |line: &str, prompt: PromptSource, completion: Option<CompletionSource>| {
-        let expect = PromptRecord { line: 1, prompt, completion, fields: serde_json::Map::new() };
+        let is_text = line.starts_with(r#"{"text""#);
+        let fields = serde_json::Map::new();
+        let expect = PromptRecord { line: 1, prompt, is_text, completion, fields };
         assert_eq!(read(line), [expect], "{line}");
     };
     let (user, answer) = (message("user", "q"), message("assistant", "a"));
@@ -136,31 +138,32 @@ fn the_name_of_a_file_tells_its_format() {
         assert_eq!(error(name), unknown);
     }
     // What is another format is called by its name, with a command that converts it.
-    let read =
-        "'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin";
+    let table = |separators: &str| {
+        format!(
+            "python3 -c 'import csv, json, sys; sys.stdin.reconfigure(encoding=\"utf-8-sig\", newline=\"\"); rows = list(sys.stdin); separator = max(\"{separators}\", key=\"\".join(rows[:1]).count); numbers = (\"likes\", \"retweets\", \"followers\", \"seconds\"); [print(json.dumps({{key: json.loads(cell) if key.endswith(numbers) else cell for key, cell in row.items() if key and cell}})) for row in csv.DictReader(rows, delimiter=separator)]'"
+        )
+    };
+    let lines = |command: &str| {
+        format!(
+            "; `{command}` makes each line a prompt, and `{{text: .}}` a text to learn or to score"
+        )
+    };
     for (name, is, remedy) in [
         (
             "a.csv",
             "is a table",
-            format!("; convert it with `python3 -c {read})]' < OLD > NEW.jsonl`"),
+            format!("; convert it with `{} < a.csv > a.jsonl`", table(r",;\t")),
         ),
         (
-            "a.TSV.gz",
+            "my data/a.b.TSV.gz",
             "is a table",
             format!(
-                "; convert it with `gzip -dc OLD | python3 -c {read}, delimiter=\"\\t\")]' > NEW.jsonl`"
+                "; convert it with `gzip -dc < 'my data/a.b.TSV.gz' | {} > 'my data/a.b.jsonl'`",
+                table(r"\t")
             ),
         ),
-        (
-            "a.txt",
-            "is plain text",
-            "; `jq -Rc '{prompt: .}' < OLD > NEW.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score".to_owned(),
-        ),
-        (
-            "a.smi",
-            "is a list of molecules",
-            "; `jq -Rc '{prompt: .}' < OLD > NEW.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score".to_owned(),
-        ),
+        ("a.txt", "is plain text", lines("jq -Rc '{prompt: .}' < a.txt > a.jsonl")),
+        ("a.smi", "is a list of molecules", lines("jq -Rc '{prompt: .}' < a.smi > a.jsonl")),
         ("a.xlsx", "is a spreadsheet", String::new()),
         ("a.zip", "is an archive", String::new()),
     ] {

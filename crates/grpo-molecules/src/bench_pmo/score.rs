@@ -13,7 +13,7 @@ use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{DataError, short_text};
 use rayon::prelude::*;
 
-use crate::reader::blocks;
+use crate::reader::{blocks, record_fault};
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// Number of molecules processed in parallel. This keeps all threads busy without using much
@@ -72,7 +72,9 @@ fn score_all(
         for (record, scores) in block.iter().zip(rows) {
             let scores = scores.unwrap_or_else(|reason| {
                 invalid += 1;
-                first.get_or_insert_with(|| format!("`{}`: {reason}", short_text(&record.smiles)));
+                first.get_or_insert_with(|| {
+                    format!("`{}`: {}", short_text(&record.smiles), record_fault(&reason))
+                });
                 vec![0.0; oracles.len()]
             });
             let numbers = scores.into_iter().map(number_cell);

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::fields::ComponentFields;
 use crate::identity::scored_molecule;
+use crate::reader::REMOVE_TEXT;
 use crate::{KnownMolecules, MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// An entry of a list or file.
@@ -51,14 +52,13 @@ impl ComponentFields {
             None => KnownMolecules::default(),
         };
         // Without the text after its SMILES, the row would be another molecule.
-        if let (Some(file), Some(record)) = (self.opened_file(), &known.first_extended) {
-            let fault = match record.smiles.contains('|') {
-                true => {
-                    "has a CXSMILES extension, which is not supported; remove the row, or the part between the two `|`"
+        if let (Some(file), Some((record, reason))) = (self.opened_file(), &known.first_with_text) {
+            let fault = match reason {
+                InvalidSmiles::Unsupported { .. } => {
+                    "has a CXSMILES extension, which is not supported; remove the row, or the extension"
+                        .to_owned()
                 }
-                false => {
-                    "has text after the SMILES; remove it, or write names into a column of their own"
-                }
+                _ => format!("has text after the SMILES; {REMOVE_TEXT}"),
             };
             return Err(self.of_file(&format!(
                 "{}, line {}: '{}' {fault}",

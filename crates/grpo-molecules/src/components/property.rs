@@ -6,7 +6,7 @@ use grpo_chem::{Descriptor, Fingerprint, InvalidSmiles, Molecule, Morgan, Patter
 use grpo_data::ConfigFault;
 
 use super::fields::ComponentFields;
-use super::property_names::unknown_property;
+use super::property_names::descriptor;
 use crate::KnownMolecules;
 use crate::identity::identity;
 
@@ -50,10 +50,7 @@ impl Property {
             "novelty" => Self::Novelty(Box::new(fields.known_molecules()?)),
             "formula" => Self::Formula(fields.formula()?),
             "external" | "expression" => return Ok(None),
-            name => match Descriptor::parse(name) {
-                Some(descriptor) => Self::Descriptor(descriptor),
-                None => return Err(unknown_property(name)),
-            },
+            name => Self::Descriptor(descriptor(name)?),
         };
         Ok(Some(property))
     }

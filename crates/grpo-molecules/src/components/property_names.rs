@@ -19,14 +19,19 @@ const OTHER_NAMES: [&str; 9] = [
 
 /// Returns an error if no property has this name.
 pub(super) fn check_name(name: &str) -> Result<(), ConfigFault> {
-    match OTHER_NAMES.contains(&name) || Descriptor::parse(name).is_some() {
+    match OTHER_NAMES.contains(&name) {
         true => Ok(()),
-        false => Err(unknown_property(name)),
+        false => descriptor(name).map(drop),
     }
 }
 
+/// Returns the descriptor with this name.
+pub(super) fn descriptor(name: &str) -> Result<Descriptor, ConfigFault> {
+    Descriptor::parse(name).ok_or_else(|| unknown_property(name))
+}
+
 /// Returns the error for a name that no property has, with the nearest one.
-pub(super) fn unknown_property(name: &str) -> ConfigFault {
+fn unknown_property(name: &str) -> ConfigFault {
     let known = Descriptor::ALL.iter().map(|descriptor| descriptor.name());
     let known: Vec<String> = known.chain(OTHER_NAMES).map(str::to_owned).collect();
     let all = known.join(", ");

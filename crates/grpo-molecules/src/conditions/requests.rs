@@ -1,5 +1,6 @@
 //! Conditions given on the command line or in a file.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use grpo_chem::Descriptor;
@@ -107,9 +108,8 @@ impl Asked {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut asked = Self::default();
         for part in text.split(',') {
-            let value = |text: &str| text.trim().parse().ok().filter(|n: &f64| n.is_finite());
             let pair =
-                part.split_once('=').and_then(|(name, text)| Some((name.trim(), value(text)?)));
+                part.split_once('=').and_then(|(name, text)| Some((name.trim(), number(text)?)));
             let Some((name, value)) = pair else {
                 return Err(format!(
                     "'{}' is not of the form PROPERTY=NUMBER; write, for example, logp=3,tpsa=60",
@@ -146,8 +146,11 @@ impl Asked {
                         asked = asked.with_scaffold_of(text).map_err(fault)?;
                     }
                     Some(text) => {
-                        let value = Self::parse(&format!("{name}={text}")).map_err(fault)?;
-                        asked.properties.extend(value.properties);
+                        let value = number(text).ok_or_else(|| {
+                            let text = short_text(text);
+                            fault(format!("column {name} has '{text}'; expected a number"))
+                        })?;
+                        asked = asked.with(&name.to_ascii_lowercase(), value);
                     }
                     None => {}
                 }
@@ -172,6 +175,11 @@ impl Asked {
     }
 }
 
+/// Parses a finite number.
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
 /// Columns that may accompany conditions.
 const OTHER_COLUMNS: [&str; 6] = ["smiles", "canonical_smiles", "molecule", "name", "id", "split"];
 
@@ -186,6 +194,18 @@ fn check_columns(header: &str, path: &Path) -> Result<(), DataError> {
     // The header of a file of scaffolds begins with `smiles` and can have anything behind it.
     let of_scaffolds = header.trim_start().to_lowercase().starts_with("smiles")
         && !header.contains([',', ';', '\t']);
+    let mut seen = BTreeSet::new();
+    let mut is_new = |name: &str| {
+        let name = name.to_lowercase();
+        let condition = descriptor(&name).map_or(SCAFFOLD_COLUMN, Descriptor::name);
+        !is_condition_column(&name) || seen.insert(condition)
+    };
+    if let Some(twice) = names.clone().find(|name| !is_new(name)) {
+        return Err(DataError::Invalid(format!(
+            "{}: the condition of the column `{twice}` occurs twice; remove one column",
+            path.display()
+        )));
+    }
     match names.find(|name| !of_scaffolds && !is_known(name)) {
         None => Ok(()),
         Some(unknown) => {
@@ -283,12 +303,33 @@ mod tests {
         {
             assert!(fault(header).is_none(), "{header}");
         }
+        for header in ["logp,logp", "LogP;tpsa;logp", "sa,sas", "scaffold_smiles,scaffold_smiles"] {
+            let message = fault(header).unwrap().to_string();
+            assert!(message.contains("occurs twice; remove one column"), "{message}");
+        }
         let message = fault("lopg,tpsa").unwrap().to_string();
         assert!(
             message
                 .starts_with("a.csv: the column `lopg` is not a condition; rename it or remove it"),
             "{message}"
         );
+    }
+
+    /// A cell is one number, whatever would be valid in `--condition`.
+    #[test]
+    fn cells_are_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.csv");
+        for (cell, words) in [
+            ("\"1,tpsa=60\"", "column logp has '1,tpsa=60'; expected a number"),
+            ("\"1,5\"", "column logp has '1,5'; expected a number"),
+            ("inf", "column logp has 'inf'; expected a number"),
+            ("3 %", "column logp has '3 %'; expected a number"),
+        ] {
+            std::fs::write(&file, format!("logp\n2\n{cell}\n")).unwrap();
+            let error = Asked::read(&file).unwrap_err().to_string();
+            assert!(error.contains("line 3") && error.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use grpo_chem::InvalidSmiles;
+
 /// Maximum length of a line or CSV row in bytes. Longer rows indicate a different file format or an
 /// unclosed quote.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -29,6 +31,17 @@ impl MoleculeRecord {
     /// Returns whether text follows the SMILES, such as a CXSMILES extension.
     pub fn has_text_after(&self) -> bool {
         self.smiles.contains(char::is_whitespace)
+    }
+}
+
+/// What to do about text after the SMILES in a cell of a table.
+pub(crate) const REMOVE_TEXT: &str = "remove it, or write names into a column of their own";
+
+/// Describes why a record is not a molecule, with the remedy for text after its SMILES.
+pub(crate) fn record_fault(error: &InvalidSmiles) -> String {
+    match error {
+        InvalidSmiles::TextAfter { .. } => format!("{error}; {REMOVE_TEXT}"),
+        _ => error.to_string(),
     }
 }
 

@@ -154,7 +154,10 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     refused(&none, "has no valid pairs: it has no lines; write");
     refused(&empty.path().join("f.jsonl"), "does not exist");
     let other = write(empty.path(), "g.csv", "");
-    refused(&other, "is a table, which cannot be read here");
+    refused(&other, "`; each record requires `tweet_id`, `tweet` and `reply`");
+    // A line of text is not a pair.
+    let text = write(empty.path(), "h.txt", "");
+    refused(&text, "or `.parquet`; each record requires `tweet_id`, `tweet` and `reply`");
 }
 
 /// Creates a text column with null values.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use grpo_data::statistics::mean;
 use grpo_rewards::{Outcome, PartName, RewardInput};
 
-use crate::commands::score::{Asked, BLOCK, Source, remedy};
+use crate::commands::score::{Asked, BLOCK, Source, reason, remedy};
 use crate::eval::{Generation, Generations, Measured, row};
 use crate::output::say_aside;
 use crate::task::Tasks;
@@ -56,20 +56,22 @@ impl Rewarded {
             .filter(|(_, outcome)| outcome.total().is_none())
             .collect();
         let count = unscored.len();
-        if let Some(&(input, _)) = unscored.first() {
-            let failed = unscored.iter().find_map(|(input, outcome)| match outcome {
-                Outcome::Failed { reason } => Some((*input, reason.as_str())),
-                _ => None,
-            });
-            let (input, reason) = failed.unwrap_or((input, "the reward abstained"));
-            let reason = format!("{reason}{}", remedy(&*reward, input, Source::Eval(file)));
+        if let Some(first) = unscored.first() {
+            let why = |input: &RewardInput, outcome: &Outcome| {
+                let remedy = remedy(&*reward, input, Source::Eval(file));
+                format!("{}{remedy}", reason(&input.text, outcome, &format))
+            };
+            let failed =
+                unscored.iter().find(|(_, outcome)| matches!(outcome, Outcome::Failed { .. }));
+            let (input, outcome) = *failed.unwrap_or(first);
+            let reason = why(input, outcome);
             anyhow::ensure!(
                 count < inputs.len(),
                 "--reward: no text has a reward; first reason: {reason}"
             );
             let mut asked = Asked::default();
             for (input, outcome) in inputs.iter().zip(outcomes.iter().flatten()) {
-                asked.add(&input.text, outcome, &format, || reason.clone());
+                asked.add(&input.text, outcome, &format, || why(input, outcome));
             }
             asked.check(format.holds).context("--reward")?;
             say_aside(format_args!("no reward    {count:>8} texts; first reason: {reason}"));

@@ -30,7 +30,7 @@ pub(super) fn next_steps(session: &Session) {
 }
 
 /// Prints how to continue a run that failed, which has saved its progress.
-pub(super) fn how_to_go_on(session: &Session) {
+pub(super) fn print_resume_command(session: &Session) {
     let Session { folder, file, kind, .. } = session;
     let resume = resume_command("train", folder.path(), file);
     let has_files = file.reward.spec().files().is_ok_and(|files| !files.is_empty());
@@ -41,7 +41,7 @@ pub(super) fn how_to_go_on(session: &Session) {
     if has_files {
         let trained = folder.path().join(kind);
         say(format_args!(
-            "changed      a changed reward file needs a new run; {} holds the policy to start it from (docs/guides/own-reward.md)",
+            "             after changing a reward file, start a new run from {} (docs/guides/own-reward.md)",
             trained.display()
         ));
     }
