@@ -91,7 +91,7 @@ pub fn archive_of(run: &RunFolder) -> anyhow::Result<Vec<ArchivedCall>> {
     let newest = run.checkpoints()?.into_iter().max_by_key(|checkpoint| checkpoint.step);
     let newest = newest.with_context(|| format!("{} has no checkpoint", run.path().display()))?;
     let numbers: StateNumbers = read_numbers(&newest.verify()?)?;
-    Ok(numbers.archive)
+    numbers.archived_calls().map_err(anyhow::Error::msg)
 }
 
 /// Returns the error message for a checkpoint that does not match the run.

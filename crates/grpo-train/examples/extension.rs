@@ -9,8 +9,8 @@ use grpo_data::{Bonus, Outcome, Scored};
 use grpo_model::{Frozen, ModelConfig, MolGptConfig, Transformer};
 use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{
-    Grpo, GrpoConfig, Metrics, NextTokens, Parts, ScoredStep, StepExtension, StepMetrics,
-    TrainError, unconditional_prompts,
+    Grpo, GrpoConfig, Metrics, NextTokens, Parts, ScoredStep, StepExtension, TrainError,
+    unconditional_prompts,
 };
 
 /// Adds `-weight · length` to the reward, where the weight rises over the first steps.
@@ -19,7 +19,7 @@ pub(crate) struct ShortCompletions {
     pub(crate) steps: u32,
 }
 
-impl StepExtension for ShortCompletions {
+impl<M> StepExtension<M> for ShortCompletions {
     fn name(&self) -> &'static str {
         "short_completions"
     }
@@ -30,17 +30,18 @@ impl StepExtension for ShortCompletions {
     }
 
     fn metrics(&self) -> &'static [&'static str] {
-        &["weight"]
+        &["short_completions/weight"]
     }
 
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError> {
+    fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
         let progress = f64::from(step.step + 1) / f64::from(self.steps);
         let weight = self.weight * progress.min(1.0);
         for sample in step.groups.iter_mut().flat_map(|group| &mut group.samples) {
             let length = sample.completion.actions() as f64;
             sample.bonus = sample.reward().map(|_| Bonus { weight, value: -length });
         }
-        Ok(vec![("weight", weight)])
+        step.added.metrics.push(("short_completions/weight", weight));
+        Ok(())
     }
 }
 
@@ -81,8 +82,6 @@ pub(crate) fn train(
         actions: Arc::new(NextTokens { end_ids: vec![boundary] }),
         reward: Arc::new(Ones),
         extensions: vec![Box::new(extension)],
-        identify: None,
-        variation: None,
         combined: None,
         longest_prompt: 1,
         epoch: None,

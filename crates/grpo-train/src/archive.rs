@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use grpo_data::{Group, Outcome, PartName, Scored};
-use grpo_rewards::{ExternalCalls, Identify, Identity, RewardInput, RewardRunner};
+use grpo_rewards::{ExternalCalls, Identify, Identity, RewardInput};
 use grpo_runtime::RankError;
 use serde::{Deserialize, Serialize};
 
-use crate::Decode;
+use crate::extension::StepScorer;
 
 /// The distinct completions of a run with their scores, in the order in which they were scored.
 ///
@@ -110,7 +110,7 @@ impl Archive {
         self.calls.push(call);
     }
 
-    /// Scores all samples in `groups` like [`RewardRunner::score_groups`], but calls the reward only
+    /// Scores all samples in `groups` like [`StepScorer::score`], but calls the reward only
     /// for completions that are not in the archive. Samples that exceed the maximum number of calls
     /// abstain.
     ///
@@ -118,10 +118,8 @@ impl Archive {
     /// Returns an error if a rank is gone or silent for too long.
     pub(crate) fn score(
         &mut self,
-        rewards: &RewardRunner,
         groups: &mut [Group],
-        step: Option<u32>,
-        decode: &Decode,
+        scorer: &StepScorer<'_>,
     ) -> Result<Option<ExternalCalls>, RankError> {
         let mut canonical = Vec::new();
         let known = |inputs: &[RewardInput]| {
@@ -137,7 +135,8 @@ impl Archive {
                 .collect();
             self.known(&canonical)
         };
-        let calls = rewards.score_groups_except(groups, step, &**decode, known)?;
+        let StepScorer { rewards, decode, step, .. } = *scorer;
+        let calls = rewards.score_groups_except(groups, Some(step), &**decode, known)?;
         let mut uncounted: HashMap<String, Scored> = HashMap::new();
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         for (sample, canonical) in samples.zip(canonical) {

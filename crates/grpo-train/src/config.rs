@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use crate::conditional_metrics::refuse_missing;
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
+use crate::score_archive::ARCHIVE;
 use crate::{
     AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig, EvalConfig,
     GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, ReplayConfig,
-    SamplerCheck, ScheduleConfig, default_guards,
+    SamplerCheck, ScheduleConfig, default_guards, diversity_bonus, diversity_filter,
 };
 
 /// Configuration sections used by the trainer.
@@ -292,6 +293,17 @@ impl GrpoConfig {
         self.eval.check()?;
         self.refuse_uncorrected()?;
         self.optimizer.check("optimizer")
+    }
+
+    /// Returns the names of the extensions that the configuration asks for.
+    pub(crate) fn extensions(&self) -> Vec<&'static str> {
+        let keeps_scores = self.replay.is_some() || self.train.max_reward_calls.is_some();
+        let extensions = [
+            (diversity_bonus::SECTION, self.diversity_bonus.is_some()),
+            (diversity_filter::SECTION, self.diversity_filter.is_some()),
+            (ARCHIVE, keeps_scores),
+        ];
+        extensions.into_iter().filter_map(|(name, is_used)| is_used.then_some(name)).collect()
     }
 
     /// Checks the `[replay]` section and the limit of reward calls.

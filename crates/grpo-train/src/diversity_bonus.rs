@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::diversity_measure::{build, check, no_embedder};
 use crate::error::in_range;
-use crate::extension::{ScoredStep, StepExtension, StepMetrics};
+use crate::extension::{ScoredStep, StepExtension};
 use crate::similar_texts::{NewSimilarTexts, mean_distances};
 
 /// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
@@ -63,7 +63,7 @@ impl BonusMeasure {
     }
 }
 
-const SECTION: &str = "diversity_bonus";
+pub(crate) const SECTION: &str = "diversity_bonus";
 
 impl DiversityBonusConfig {
     /// Builds the bonus. If an embedder is configured, its model is loaded on `device`.
@@ -114,7 +114,7 @@ enum Distances {
     OfTask(NewSimilarTexts),
 }
 
-impl StepExtension for DiversityBonus {
+impl<M> StepExtension<M> for DiversityBonus {
     fn name(&self) -> &'static str {
         SECTION
     }
@@ -123,9 +123,8 @@ impl StepExtension for DiversityBonus {
         true
     }
 
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError> {
-        self.add(step.groups)?;
-        Ok(Vec::new())
+    fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+        self.add(step.groups)
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::TrainError;
 use crate::error::in_range;
-use crate::extension::{ScoredStep, StepExtension, StepMetrics};
+use crate::extension::{ScoredStep, StepExtension};
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 
 /// Returns the bucket of each text, or `None` for texts that belong to no bucket.
@@ -49,6 +49,9 @@ impl fmt::Debug for Bucketing {
         f.debug_struct("Bucketing").field("name", &self.name).finish_non_exhaustive()
     }
 }
+
+/// Name of the section and the extension.
+pub(crate) const SECTION: &str = "diversity_filter";
 
 /// The `[diversity_filter]` section: memory-assisted reinforcement learning (Blaschke et al. 2020,
 /// J. Cheminf. 12:68).
@@ -147,7 +150,6 @@ impl DiversityFilterConfig {
         aggregation: Aggregation,
         has_bonus: bool,
     ) -> Result<(), ConfigFault> {
-        const SECTION: &str = "diversity_filter";
         in_range("diversity_filter.bucket_size", self.bucket_size.into(), 1.0..=1e6)?;
         in_range("diversity_filter.min_reward", self.min_reward, 0.0..=1e6)?;
         if let Some(similarity) = self.min_similarity {
@@ -217,11 +219,11 @@ impl KnownBuckets {
 const METRICS: [&str; 3] = [
     // Fraction whose reward was at least halved, of the completions that were counted or copies of
     // counted ones; 0 if there are none.
-    "penalized",
+    "diversity_filter/penalized",
     // Number of buckets in the run so far.
-    "buckets",
+    "diversity_filter/buckets",
     // Number of full buckets.
-    "full_buckets",
+    "diversity_filter/full_buckets",
 ];
 
 /// The memory of the filter.
@@ -233,9 +235,9 @@ struct State {
     rewarded: BTreeSet<String>,
 }
 
-impl StepExtension for DiversityFilter {
+impl<M> StepExtension<M> for DiversityFilter {
     fn name(&self) -> &'static str {
-        "diversity_filter"
+        SECTION
     }
 
     fn sets_bonus(&self) -> bool {
@@ -246,9 +248,10 @@ impl StepExtension for DiversityFilter {
         &METRICS
     }
 
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError> {
+    fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
         let values = self.apply(step.groups, step.ranks)?;
-        Ok(METRICS.into_iter().zip(values).collect())
+        step.added.metrics.extend(METRICS.into_iter().zip(values));
+        Ok(())
     }
 
     fn state(&self) -> Value {

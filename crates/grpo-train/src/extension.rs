@@ -1,20 +1,25 @@
 //! Features that are added to the steps of a run.
 
-use grpo_data::{ConfigFault, Group};
-use grpo_runtime::Ranks;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use grpo_data::{ConfigFault, Group, Prompt, Sample};
+use grpo_rewards::{ExternalCalls, RewardRunner};
+use grpo_run::LedgerUpdate;
+use grpo_runtime::{RankError, Ranks};
 use serde_json::Value;
 
-use crate::TrainError;
+use crate::error::refuse_failures;
+use crate::{Decode, Ending, LearnResult, Learner, TrainError};
 
-/// A feature that is added to the steps of a run, e.g. a filter, a bonus or a curriculum.
+/// A feature that is added to the steps of a run, e.g. a filter, a bonus, a replay or a curriculum.
 ///
 /// [`Grpo::step`](crate::Grpo::step) calls the extensions in the order of
 /// [`Parts::extensions`](crate::Parts::extensions) and knows none of them by name. All random numbers
 /// and decisions must follow from the seed, the step and the state, so that a resumed run continues
 /// exactly.
-pub trait StepExtension: Send {
-    /// Returns the name, which is unique in a run: that of its section of the configuration, the prefix
-    /// of its metrics, and the key of its state.
+pub trait StepExtension<M>: Send {
+    /// Returns the name, which is unique in a run: that of its section of the configuration, and the key
+    /// of its state.
     fn name(&self) -> &'static str;
 
     /// Returns whether it sets [`Sample::bonus`](grpo_data::Sample::bonus). The bonus is then a reward
@@ -24,20 +29,65 @@ pub trait StepExtension: Send {
         false
     }
 
-    /// Returns the names of the metrics that steps of this run can have in addition, below `NAME/`.
+    /// Returns the names of its metrics, for guards that watch them.
     fn metrics(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Changes how the scored completions of a step count, before the advantages are computed. The
-    /// completions of a sample cannot change, because they are what the policy learns from; a group
-    /// whose samples all lose their outcome is not learned from. Returns those of [`Self::metrics`] that
-    /// this step has.
+    /// Returns whether [`Self::score`] replaces the call of the reward. Only one extension of a run can
+    /// do this.
+    fn keeps_scores(&self) -> bool {
+        false
+    }
+
+    /// Scores the completions of a step, e.g. from a memory.
     ///
     /// # Errors
-    /// Returns an error if the run must end. The step is then undone, also in the state of other
-    /// extensions; this one must not have changed its own.
-    fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError>;
+    /// Returns an error if a rank is gone or silent for too long.
+    fn score(
+        &mut self,
+        groups: &mut [Group],
+        scorer: &StepScorer<'_>,
+    ) -> Result<Option<ExternalCalls>, RankError> {
+        scorer.score(groups)
+    }
+
+    /// Changes how the scored completions of a step count, before the advantages are computed. The
+    /// completions of a sample cannot change, because they are what the policy learns from; a group
+    /// whose samples all lose their outcome is not learned from.
+    ///
+    /// # Errors
+    /// Returns an error if the run must end. The step is then undone in all other extensions
+    /// ([`Self::undo`]). This one must not have changed its state, or override [`Self::keeps_scores`].
+    fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+        let _ = step;
+        Ok(())
+    }
+
+    /// Adds updates of the policy to those of the step.
+    ///
+    /// # Errors
+    /// Returns an error if the run must end.
+    fn after_updates(&mut self, step: &mut UpdatedStep<'_, M>) -> Result<(), TrainError> {
+        let _ = step;
+        Ok(())
+    }
+
+    /// Returns what [`Self::undo`] needs in order to return to the state before a step.
+    fn mark(&self) -> Value {
+        self.state()
+    }
+
+    /// Returns to the state before a step, which ended with an error before the policy was updated and
+    /// may be repeated.
+    fn undo(&mut self, mark: Value) {
+        self.restore(mark).expect("it is a state of this extension");
+    }
+
+    /// Returns how the run ends after this step, if the extension ends it.
+    fn ending(&self) -> Option<Ending> {
+        None
+    }
 
     /// Returns the state that later steps depend on, or [`Value::Null`] if there is none.
     fn state(&self) -> Value {
@@ -56,65 +106,169 @@ pub trait StepExtension: Send {
     }
 }
 
-/// Values by the names of [`StepExtension::metrics`].
-pub type StepMetrics = Vec<(&'static str, f64)>;
-
 /// The scored completions of a step.
-#[derive(Debug)]
 pub struct ScoredStep<'a> {
     /// Number of the step, counted from 0.
     pub step: u32,
+    /// The prompts of the step.
+    pub prompts: &'a [Prompt],
     /// The groups, whose samples have outcomes.
     pub groups: &'a mut [Group],
     /// The ranks, over which expensive work can be distributed.
     pub ranks: &'a Ranks,
+    /// Scores further completions.
+    pub scorer: &'a StepScorer<'a>,
+    /// What the extensions add to the step.
+    pub added: &'a mut Added,
+}
+
+/// A step after the updates of the policy.
+pub struct UpdatedStep<'a, M> {
+    /// Number of the step, counted from 0.
+    pub step: u32,
+    /// The prompts of the step.
+    pub prompts: &'a [Prompt],
+    /// The policy and its optimizer.
+    pub learner: &'a mut Learner<M>,
+    /// The result of the updates.
+    pub learned: &'a LearnResult,
+    /// Learning rate of the step.
+    pub learning_rate: f64,
+    /// What the extensions add to the step.
+    pub added: &'a mut Added,
+}
+
+/// What extensions add to a step.
+#[derive(Clone, Debug, Default)]
+pub struct Added {
+    /// Metrics by name.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// Groups that were scored in addition. They are not learned from.
+    pub groups: Vec<Group>,
+    /// Calls of external programs and servers for them.
+    pub calls: Vec<ExternalCalls>,
+    /// Ledger entries of further updates.
+    pub ledger: Vec<LedgerUpdate>,
+}
+
+/// Scores completions during a step.
+pub struct StepScorer<'a> {
+    pub(crate) rewards: &'a RewardRunner,
+    pub(crate) decode: &'a Decode,
+    pub(crate) ranks: &'a Ranks,
+    pub(crate) interrupt: &'a AtomicBool,
+    /// Number of the step, counted from 1.
+    pub(crate) step: u32,
+    /// See [`crate::TrainConfig::max_failed_rewards`].
+    pub(crate) max_failed: f64,
+}
+
+impl StepScorer<'_> {
+    /// Calls the reward for all samples.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
+    pub fn score(&self, groups: &mut [Group]) -> Result<Option<ExternalCalls>, RankError> {
+        self.rewards.score_groups(groups, Some(self.step), &**self.decode)
+    }
+
+    /// Checks that the reward failed for at most `train.max_failed_rewards` of the samples. `of` says
+    /// which ones of the step they are, e.g. `, proposals`.
+    ///
+    /// # Errors
+    /// Returns [`TrainError::Reward`] if more failed.
+    pub fn refuse_failures<'a>(
+        &self,
+        samples: impl Iterator<Item = &'a Sample> + Clone,
+        of: &str,
+    ) -> Result<(), TrainError> {
+        refuse_failures(samples, self.max_failed, || format!("step {}{of}", self.step))
+    }
+
+    /// Fails on all ranks if any of them was interrupted. All ranks must call it.
+    ///
+    /// # Errors
+    /// Returns [`TrainError::Interrupted`] then.
+    pub fn refuse_interrupt(&self) -> Result<(), TrainError> {
+        match self.ranks.any(self.interrupt.load(Ordering::Relaxed))? {
+            true => Err(TrainError::Interrupted),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The extensions of a run, in the order in which they are called.
-pub type StepExtensions = Vec<Box<dyn StepExtension>>;
+pub type StepExtensions<M> = Vec<Box<dyn StepExtension<M>>>;
 
-/// Calls all extensions, and returns their metrics.
+/// Scores the completions of a step and calls the extensions. Returns what they add.
 ///
 /// # Errors
-/// Returns the error of an extension, after the states of those before it were restored.
-pub(crate) fn after_rewards(
-    extensions: &mut [Box<dyn StepExtension>],
-    step: u32,
+/// Returns an error if the step must end. The extensions are then as before.
+pub(crate) fn score<M>(
+    extensions: &mut [Box<dyn StepExtension<M>>],
+    prompts: &[Prompt],
     groups: &mut [Group],
-    ranks: &Ranks,
-) -> Result<Vec<(String, f64)>, TrainError> {
-    // The state of the last one is not needed, because no other can fail after it.
-    let others = extensions.iter().rev().skip(1).rev();
-    let before: Vec<Value> = others.map(|extension| extension.state()).collect();
-    let mut measured = Vec::new();
-    for place in 0..extensions.len() {
-        let extension = &mut extensions[place];
-        let name = extension.name();
-        match extension.after_rewards(ScoredStep { step, groups: &mut *groups, ranks }) {
-            Ok(values) => {
-                measured
-                    .extend(values.into_iter().map(|(of, value)| (format!("{name}/{of}"), value)));
-            }
-            Err(error) => {
-                for (extension, state) in extensions[..place].iter_mut().zip(before) {
-                    extension.restore(state).expect("it is a state of this extension");
-                }
-                return Err(error);
-            }
+    scorer: &StepScorer<'_>,
+) -> Result<Added, TrainError> {
+    // The last one is not changed if it fails.
+    let last = extensions.len().saturating_sub(1);
+    let is_marked = |(place, extension): (usize, &Box<dyn StepExtension<M>>)| {
+        (place < last || extension.keeps_scores()).then(|| extension.mark())
+    };
+    let marks: Vec<Option<Value>> = extensions.iter().enumerate().map(is_marked).collect();
+    let added = called(extensions, prompts, groups, scorer);
+    if added.is_err() {
+        for (extension, mark) in extensions.iter_mut().zip(marks) {
+            mark.into_iter().for_each(|mark| extension.undo(mark));
         }
     }
-    Ok(measured)
+    added
 }
 
-/// Checks that the extensions of a run can be told apart, and that at most one sets bonuses.
-pub(crate) fn check(extensions: &StepExtensions) -> Result<(), ConfigFault> {
+fn called<M>(
+    extensions: &mut [Box<dyn StepExtension<M>>],
+    prompts: &[Prompt],
+    groups: &mut [Group],
+    scorer: &StepScorer<'_>,
+) -> Result<Added, TrainError> {
+    let calls = match extensions.iter_mut().find(|extension| extension.keeps_scores()) {
+        Some(extension) => extension.score(groups, scorer)?,
+        None => scorer.score(groups)?,
+    };
+    // An interrupt makes the reward fail.
+    scorer.refuse_interrupt()?;
+    scorer.refuse_failures(groups.iter().flat_map(|group| &group.samples), "")?;
+    let mut added = Added { calls: calls.into_iter().collect(), ..Added::default() };
+    for extension in extensions {
+        let (step, ranks) = (scorer.step - 1, scorer.ranks);
+        let added = &mut added;
+        let groups = &mut *groups;
+        extension.after_rewards(&mut ScoredStep { step, prompts, groups, ranks, scorer, added })?;
+    }
+    Ok(added)
+}
+
+/// Checks that the extensions of a run can be told apart, that at most one sets bonuses or keeps scores,
+/// and that those of `sections` of the configuration are among them.
+pub(crate) fn check<M>(
+    extensions: &StepExtensions<M>,
+    sections: &[&'static str],
+) -> Result<(), ConfigFault> {
+    let is_missing = |name: &&&str| extensions.iter().all(|extension| extension.name() != **name);
+    if let Some(name) = sections.iter().find(is_missing) {
+        let message = format!("the configuration has {name}, but the run has no such extension");
+        return Err(ConfigFault::new(*name, message, "add it to the parts of the run"));
+    }
     let conflict = |first: &str, second: &str| {
         let message = format!("{first} and {second} cannot be combined; remove one of them");
         Err(ConfigFault::from_sentence(first, message))
     };
     for (place, one) in extensions.iter().enumerate() {
         for other in &extensions[..place] {
-            if one.name() == other.name() || (one.sets_bonus() && other.sets_bonus()) {
+            if one.name() == other.name()
+                || (one.sets_bonus() && other.sets_bonus())
+                || (one.keeps_scores() && other.keeps_scores())
+            {
                 return conflict(other.name(), one.name());
             }
         }
@@ -123,25 +277,42 @@ pub(crate) fn check(extensions: &StepExtensions) -> Result<(), ConfigFault> {
 }
 
 /// Returns the extension that sets bonuses, if any.
-pub(crate) fn with_bonus(extensions: &StepExtensions) -> Option<&'static str> {
+pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static str> {
     extensions.iter().find(|extension| extension.sets_bonus()).map(|extension| extension.name())
 }
 
 /// Returns the names of all metrics of the extensions.
-pub(crate) fn metrics(extensions: &StepExtensions) -> Vec<String> {
+pub(crate) fn metrics<M>(extensions: &StepExtensions<M>) -> Vec<String> {
     let of_bonus =
         with_bonus(extensions).map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
-    let own = extensions.iter().flat_map(|extension| {
-        let name = extension.name();
-        extension.metrics().iter().map(move |metric| format!("{name}/{metric}"))
-    });
-    of_bonus.into_iter().flatten().chain(own).collect()
+    let own = extensions.iter().flat_map(|extension| extension.metrics());
+    of_bonus.into_iter().flatten().chain(own.map(|&name| name.to_owned())).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use grpo_data::{Outcome, PartName};
+    use grpo_rewards::{Reward, RewardInput};
+
     use super::*;
     use crate::test_groups::group;
+
+    /// Scores nothing.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Reward for Nothing {
+        fn parts(&self) -> Vec<PartName> {
+            Vec::new()
+        }
+
+        fn score(&self, inputs: &[RewardInput]) -> Vec<Outcome> {
+            inputs.iter().map(|_| Outcome::Abstained).collect()
+        }
+    }
 
     /// Counts steps, and fails in the one with this number.
     struct Counter {
@@ -150,22 +321,23 @@ mod tests {
         fails_in: Option<u32>,
     }
 
-    impl StepExtension for Counter {
+    impl StepExtension<()> for Counter {
         fn name(&self) -> &'static str {
             self.name
         }
 
         fn metrics(&self) -> &'static [&'static str] {
-            &["steps"]
+            &["counter/steps"]
         }
 
-        fn after_rewards(&mut self, step: ScoredStep<'_>) -> Result<StepMetrics, TrainError> {
+        fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
             if self.fails_in == Some(step.step) {
                 let source = "the server does not answer".into();
                 return Err(TrainError::Extension { name: self.name, source });
             }
             self.steps += 1;
-            Ok(vec![("steps", self.steps.into())])
+            step.added.metrics.push(("counter/steps", self.steps.into()));
+            Ok(())
         }
 
         fn state(&self) -> Value {
@@ -182,12 +354,23 @@ mod tests {
     #[test]
     fn a_step_that_an_extension_ends_is_undone_in_all_of_them() {
         let counter = |name, fails_in| Box::new(Counter { name, steps: 0, fails_in });
-        let mut extensions: StepExtensions =
+        let mut extensions: StepExtensions<()> =
             vec![counter("a", None), counter("b", Some(1)), counter("c", None)];
-        let mut groups = [group(Vec::new())];
-        let mut call = |step| after_rewards(&mut extensions, step, &mut groups, &Ranks::alone());
-        let measured = ["a/steps", "b/steps", "c/steps"].map(|name| (name.to_owned(), 1.0));
-        assert_eq!(call(0).unwrap(), measured);
+        let rewards = RewardRunner::new(Arc::new(Nothing), Duration::from_secs(1));
+        let (decode, ranks): (Decode, Ranks) = (Arc::new(|_| String::new()), Ranks::alone());
+        let interrupt = AtomicBool::new(false);
+        let mut call = |step: u32| {
+            let scorer = StepScorer {
+                rewards: &rewards,
+                decode: &decode,
+                ranks: &ranks,
+                interrupt: &interrupt,
+                step: step + 1,
+                max_failed: 0.0,
+            };
+            score(&mut extensions, &[], &mut [group(Vec::new())], &scorer)
+        };
+        assert_eq!(call(0).unwrap().metrics, [("counter/steps", 1.0); 3]);
         let error = call(1).unwrap_err().to_string();
         assert_eq!(error, "b: the server does not answer");
         let states: Vec<Value> = extensions.iter().map(|extension| extension.state()).collect();
@@ -197,9 +380,12 @@ mod tests {
     #[test]
     fn extensions_can_be_told_apart() {
         let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
-        let twice: StepExtensions = vec![counter("a"), counter("b"), counter("a")];
-        let error = check(&twice).unwrap_err().to_string();
+        let twice: StepExtensions<()> = vec![counter("a"), counter("b"), counter("a")];
+        let error = check(&twice, &[]).unwrap_err().to_string();
         assert!(error.contains("a and a cannot be combined"), "{error}");
-        assert!(check(&vec![counter("a"), counter("b")]).is_ok());
+        let both: StepExtensions<()> = vec![counter("a"), counter("b")];
+        assert!(check(&both, &["b"]).is_ok());
+        let error = check(&both, &["c"]).unwrap_err().to_string();
+        assert!(error.contains("the configuration has c"), "{error}");
     }
 }

@@ -10,9 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
-use crate::{
-    ArchiveReport, Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport,
-};
+use crate::{Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport};
 
 /// Metric names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,9 +85,8 @@ impl Metrics {
         metrics.push("advantage_max", advantages.fold(0.0, f64::max));
         metrics.push("frac_reward_zero_std", learned.zero_std_share);
         metrics.push_parts(report.samples(), report.names.bonus);
-        metrics.values.extend(report.extensions.iter().cloned());
-        for (name, value) in report.archived.iter().flat_map(ArchiveReport::metrics) {
-            metrics.push(name, value);
+        for (name, value) in &report.extensions {
+            metrics.push(*name, *value);
         }
         metrics.push_tokens(learned);
         if let Some(staleness) = report.staleness {

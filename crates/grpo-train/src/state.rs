@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ahead::Ahead;
+use crate::diversity_filter;
 use crate::learner::LearnerState;
+use crate::score_archive::{ARCHIVE, archived_calls};
 use crate::train::{Training, TrainingProgress};
 use crate::{ArchivedCall, BestSamples, GrpoConfig, GuardsState, RolloutAhead, TrainError};
 
@@ -41,15 +43,15 @@ pub struct StateNumbers {
     /// State of the extensions by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     extensions: BTreeMap<String, Value>,
-    /// State of the diversity filter in files written by older versions.
+    /// State of extensions in files written by older versions.
     #[serde(default, skip_serializing)]
     buckets: BTreeMap<String, u32>,
     /// See `buckets`.
     #[serde(default, skip_serializing)]
     rewarded: BTreeSet<String>,
-    /// The distinct completions of the run, if they are kept.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub archive: Vec<ArchivedCall>,
+    /// See `buckets`.
+    #[serde(default, skip_serializing)]
+    archive: Vec<ArchivedCall>,
     /// The best completions so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_samples: Vec<BestSample>,
@@ -62,13 +64,27 @@ pub struct StateNumbers {
 }
 
 impl StateNumbers {
-    /// Removes and returns the state of the extensions. Older versions only had the diversity filter.
+    /// Returns the distinct completions that the reward has scored, if they are kept, in the order in
+    /// which it scored them.
+    ///
+    /// # Errors
+    /// Returns a description of what is wrong with the state.
+    pub fn archived_calls(mut self) -> Result<Vec<ArchivedCall>, String> {
+        archived_calls(self.take_extensions().remove(ARCHIVE).unwrap_or_default())
+    }
+
+    /// Removes and returns the state of the extensions, which older versions knew by name.
     fn take_extensions(&mut self) -> BTreeMap<String, Value> {
         let mut extensions = mem::take(&mut self.extensions);
         let (buckets, rewarded) = (mem::take(&mut self.buckets), mem::take(&mut self.rewarded));
         if !buckets.is_empty() {
             let state = json!({"buckets": buckets, "rewarded": rewarded});
-            extensions.insert("diversity_filter".to_owned(), state);
+            extensions.insert(diversity_filter::SECTION.to_owned(), state);
+        }
+        let archive = mem::take(&mut self.archive);
+        if !archive.is_empty() {
+            let state = serde_json::to_value(archive).expect("names and numbers are JSON");
+            extensions.insert(ARCHIVE.to_owned(), state);
         }
         extensions
     }
@@ -120,7 +136,6 @@ impl<M: LanguageModel> Training<M> {
         let learning_rate_factor = self.learning_rate_factor();
         let extensions = self.grpo.extensions.iter();
         let extensions = extensions.map(|of| (of.name().to_owned(), of.state()));
-        let archive = self.grpo.archive.as_ref().map(|archive| archive.calls().to_vec());
         let best_samples = self.best.as_ref().map(|best| best.samples().to_vec());
         let numbers = StateNumbers {
             progress,
@@ -128,7 +143,7 @@ impl<M: LanguageModel> Training<M> {
             extensions: extensions.filter(|(_, state)| !state.is_null()).collect(),
             buckets: BTreeMap::new(),
             rewarded: BTreeSet::new(),
-            archive: archive.unwrap_or_default(),
+            archive: Vec::new(),
             best_samples: best_samples.unwrap_or_default(),
             ahead: self.grpo.ahead.as_ref().map(Ahead::drained).unwrap_or_default(),
             guards,
@@ -168,9 +183,6 @@ impl<M: LanguageModel> Training<M> {
         if let Some(name) = extensions.keys().next() {
             let fault = format!("it has the state of `{name}`, which this run does not use");
             return Err(TrainError::other_state(fault));
-        }
-        if let Some(archive) = &mut self.grpo.archive {
-            archive.restore(numbers.archive);
         }
         if let Some(ahead) = &self.grpo.ahead {
             ahead.restore(numbers.ahead);

@@ -8,29 +8,22 @@ use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
 use grpo_rollout::{Decode, Rollout, StepKey};
-use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
+use grpo_run::{LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange};
 use grpo_runtime::awake;
 
 use crate::ahead::Ahead;
-use crate::archive_report::Replayed;
-use crate::error::refuse_failures;
-use crate::extension::{self, StepExtensions};
+use crate::extension::{self, Added, StepExtensions, StepScorer, UpdatedStep};
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
-use crate::replay::Replay;
-use crate::{Archive, ArchiveReport, GrpoConfig, RolloutAhead, TrainError};
+use crate::{GrpoConfig, RolloutAhead, TrainError};
 
 /// Everything needed to perform training steps.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
     pub(crate) sampler: Arc<dyn Rollout<M>>,
     pub(crate) rewards: RewardRunner,
-    pub(crate) extensions: StepExtensions,
-    /// Distinct completions so far, if they are kept.
-    pub(crate) archive: Option<Archive>,
-    /// Updates with archived completions.
-    pub(crate) replay: Option<Replay>,
+    pub(crate) extensions: StepExtensions<M>,
     pub(crate) decode: Decode,
     /// Number of prompts in one epoch.
     pub(crate) epoch: Option<usize>,
@@ -54,13 +47,13 @@ pub struct StepReport {
     /// Samples with rewards, advantages and optional token traces.
     pub groups: Vec<Group>,
     /// Metrics of the extensions.
-    pub extensions: Vec<(String, f64)>,
+    pub extensions: Vec<(&'static str, f64)>,
+    /// Groups that extensions scored in addition.
+    pub further_groups: Vec<Group>,
     /// Names of reward terms and components.
     pub names: RewardNames,
     /// Result of the policy updates.
     pub learned: LearnResult,
-    /// Effect of the archive and of replay, if there is an archive.
-    pub archived: Option<ArchiveReport>,
     /// Learning rate used for the policy updates.
     pub learning_rate: f64,
     /// Weight α that was used to update the reference, or `None` if it was not updated.
@@ -85,9 +78,6 @@ pub struct RewardNames {
     pub extensions: Vec<String>,
 }
 
-/// The metrics of the extensions, the calls of external programs and the scored proposals.
-type Scoring = (Vec<(String, f64)>, Option<ExternalCalls>, Option<Group>);
-
 impl<M: LanguageModel> Grpo<M> {
     /// Samples groups of completions for `prompts`, scores them, and updates the policy. No samples
     /// are kept for later steps.
@@ -108,27 +98,32 @@ impl<M: LanguageModel> Grpo<M> {
             self.ahead.is_some().then(|| self.learner.version() - rollout.policy_version);
         probe.phase_done();
         // r_i
-        let (extensions, calls, proposals) = self.score(&mut groups, prompts, step)?;
+        let mut added = self.score(&mut groups, prompts, step)?;
         probe.phase_done();
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         self.learner.schedule(step);
         let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
-        // more updates of π_θ with the best o so far
-        let replayed = awake(|| self.replay(prompts, step, &learned, learning_rate))?;
+        // more updates of π_θ, e.g. with the best o so far
+        for extension in &mut self.extensions {
+            let (learner, learned, added) = (&mut self.learner, &learned, &mut added);
+            let updated =
+                &mut UpdatedStep { step, prompts, learner, learned, learning_rate, added };
+            extension.after_updates(updated)?;
+        }
         // π_ref
         let reference_updated = self.update_reference(step)?;
-        let archived = self.archive_report(proposals, &replayed);
-        let ledger = self.ledger(step, rollout, (&learned, &replayed), reference_updated);
-        let observed = probe.finish(calls, ledger);
+        let Added { metrics: extensions, groups: further_groups, calls, ledger } = added;
+        let ledger = self.ledger(step, rollout, (&learned, ledger), reference_updated);
+        let observed = probe.finish(ExternalCalls::merged(calls.into_iter()), ledger);
         let names = self.reward_names();
         Ok(StepReport {
             step,
             groups,
             extensions,
+            further_groups,
             names,
             learned,
-            archived,
             learning_rate,
             reference_updated,
             staleness,
@@ -299,52 +294,22 @@ impl<M: LanguageModel> Grpo<M> {
         }
     }
 
-    /// Computes the reward for each sample, scores proposals and calls the extensions. Returns their
-    /// metrics, the calls of external programs and the proposals, if any.
+    /// Computes the reward for each sample and calls the extensions. Returns what they add.
     fn score(
         &mut self,
         groups: &mut [Group],
         prompts: &[Prompt],
         step: u32,
-    ) -> Result<Scoring, TrainError> {
-        let known = self.archive.as_ref().map_or(0, |archive| archive.calls().len());
-        let scored = self.score_all(groups, prompts, step);
-        // A step that ends here is repeated, so it must not be counted.
-        if let (Err(_), Some(archive)) = (&scored, &mut self.archive) {
-            archive.forget_after(known);
-        }
-        scored
-    }
-
-    fn score_all(
-        &mut self,
-        groups: &mut [Group],
-        prompts: &[Prompt],
-        step: u32,
-    ) -> Result<Scoring, TrainError> {
-        let calls = self.scored(groups, step)?;
-        // An interrupt makes the reward fail.
-        self.refuse_interrupt()?;
-        let samples = groups.iter().flat_map(|group| &group.samples);
-        let most = self.config.train.max_failed_rewards;
-        refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
-        let (more, proposals) = self.propose(prompts, step)?;
-        self.refuse_interrupt()?;
-        let ranks = self.learner.ranks();
-        let measured = extension::after_rewards(&mut self.extensions, step, groups, ranks)?;
-        Ok((measured, ExternalCalls::merged(calls.into_iter().chain(more)), proposals))
-    }
-
-    /// Calls the reward, unless the archive knows the score.
-    pub(crate) fn scored(
-        &mut self,
-        groups: &mut [Group],
-        step: u32,
-    ) -> Result<Option<ExternalCalls>, TrainError> {
-        Ok(match &mut self.archive {
-            Some(archive) => archive.score(&self.rewards, groups, Some(step + 1), &self.decode)?,
-            None => self.rewards.score_groups(groups, Some(step + 1), &*self.decode)?,
-        })
+    ) -> Result<Added, TrainError> {
+        let scorer = StepScorer {
+            rewards: &self.rewards,
+            decode: &self.decode,
+            ranks: self.learner.ranks(),
+            interrupt: &self.interrupt,
+            step: step + 1,
+            max_failed: self.config.train.max_failed_rewards,
+        };
+        extension::score(&mut self.extensions, prompts, groups, &scorer)
     }
 
     fn update_reference(&mut self, step: u32) -> Result<Option<f64>, TrainError> {
@@ -357,7 +322,7 @@ impl<M: LanguageModel> Grpo<M> {
         &self,
         step: u32,
         rollout: LedgerRollout,
-        (learned, replayed): (&LearnResult, &Replayed),
+        (learned, further): (&LearnResult, Vec<LedgerUpdate>),
         reference_updated: Option<f64>,
     ) -> LedgerStep {
         let on_completions = learned.updates.iter().map(|update| &update.ledger);
@@ -365,7 +330,7 @@ impl<M: LanguageModel> Grpo<M> {
         LedgerStep {
             step: u64::from(step) + 1,
             rollout,
-            updates: on_completions.chain(supervised).chain(replayed.ledger()).cloned().collect(),
+            updates: on_completions.chain(supervised).cloned().chain(further).collect(),
             reference: learned.reference.into(),
             reference_changed: reference_updated.map(|mix| ReferenceChange {
                 mix,

@@ -1,14 +1,13 @@
 //! Training loop.
 
 use std::collections::VecDeque;
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::{Identify, Reward, RewardRunner};
+use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Actions, Distributed};
 use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
@@ -21,7 +20,7 @@ use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{
     Combined, Decode, Ending, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics, StepReport,
-    TrainError, Variation,
+    TrainError,
 };
 
 /// Receives progress updates during training.
@@ -107,12 +106,7 @@ pub struct Parts<M> {
     /// Reward function.
     pub reward: Arc<dyn Reward>,
     /// Extensions of the steps, in the order in which they are called.
-    pub extensions: StepExtensions,
-    /// Tells equivalent completions, if the task can. Required by [`GrpoConfig::replay`] and
-    /// [`crate::TrainConfig::max_reward_calls`].
-    pub identify: Option<Identify>,
-    /// Writes and varies completions, if the task can. Required by [`GrpoConfig::replay`].
-    pub variation: Option<Arc<dyn Variation>>,
+    pub extensions: StepExtensions<M>,
     /// Auxiliary losses, if [`GrpoConfig::combined`] is set.
     pub combined: Option<Combined>,
     /// Maximum prompt length in tokens.
@@ -137,16 +131,12 @@ impl<M: LanguageModel> Grpo<M> {
             actions,
             reward,
             extensions,
-            identify,
-            variation,
             combined,
             longest_prompt,
             epoch,
             decode,
         } = parts;
-        extension::check(&extensions)?;
-        let archive = config.archive(identify)?;
-        let replay = config.replaying(variation, seed)?;
+        extension::check(&extensions, &config.extensions())?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
         let activations = config.rollout_activations(&policy.device());
@@ -170,8 +160,6 @@ impl<M: LanguageModel> Grpo<M> {
             sampler,
             rewards,
             extensions,
-            archive,
-            replay,
             decode,
             epoch,
             config,
@@ -291,7 +279,7 @@ impl<M: LanguageModel> Training<M> {
             if let Some(message) = self.progress.stopped.clone() {
                 return Ok(Ending::Stopped { message });
             }
-            if let Some(ending) = self.no_gain().or_else(|| self.calls_used()) {
+            if let Some(ending) = self.no_gain().or_else(|| self.ended()) {
                 return Ok(ending);
             }
             if self.progress.steps >= last {
@@ -323,8 +311,7 @@ impl<M: LanguageModel> Training<M> {
         self.progress.num_tokens += report.actions() as u64;
         if let Some(best) = &mut self.best {
             best.observe(&report.groups, self.progress.steps);
-            let proposals = report.archived.as_ref().and_then(|of| of.proposals.as_ref());
-            best.observe(proposals.map_or(&[], slice::from_ref), self.progress.steps);
+            best.observe(&report.further_groups, self.progress.steps);
         }
         let mut metrics = Metrics::of(&report, self.progress.num_tokens);
 
@@ -340,7 +327,7 @@ impl<M: LanguageModel> Training<M> {
         }
         let triggers = self.guards.observe(self.progress.steps.into(), &metrics)?;
         let ending = Ending::of_triggers(self.progress.steps, &triggers).or_else(|| self.no_gain());
-        let ending = ending.or_else(|| self.calls_used());
+        let ending = ending.or_else(|| self.ended());
         if let Some(Ending::Stopped { message }) = &ending {
             self.progress.stopped = Some(message.clone());
         }
@@ -423,10 +410,9 @@ impl<M: LanguageModel> Training<M> {
         }
     }
 
-    /// Returns the ending if the reward may not score any more completions.
-    fn calls_used(&self) -> Option<Ending> {
-        let archive = self.grpo.archive.as_ref().filter(|archive| archive.is_exhausted())?;
-        Some(Ending::CallsUsed { calls: archive.calls().len() })
+    /// Returns the ending if an extension ends the run.
+    fn ended(&self) -> Option<Ending> {
+        self.grpo.extensions.iter().find_map(|extension| extension.ending())
     }
 
     /// Returns the ending if early stopping applies.

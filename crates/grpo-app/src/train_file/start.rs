@@ -152,7 +152,11 @@ impl TrainFile {
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, adapter, .. } = loaded;
         let similarity = tasks.similarity(&spec.codec);
-        let mut extensions = StepExtensions::new();
+        let (identify, variation) = (tasks.identify(&spec.codec), tasks.variation(&spec.codec));
+        let mut extensions: StepExtensions<Policy> = Vec::new();
+        if let Some(archive) = self.grpo().score_archive(identify, variation, self.seed)? {
+            extensions.push(Box::new(archive));
+        }
         if let Some(bonus) = &self.diversity_bonus {
             extensions.push(Box::new(bonus.build(&device::device()?, similarity)?));
         }
@@ -186,8 +190,6 @@ impl TrainFile {
             actions,
             reward,
             extensions,
-            identify: tasks.identify(&codec),
-            variation: tasks.variation(&codec),
             combined: self.combined(examples)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),

@@ -95,8 +95,6 @@ fn grpo(policy: Policy, shape: Shape, precision: ProductPrecision) -> anyhow::Re
         policy,
         actions: Arc::new(NextTokens { end_ids: Vec::new() }),
         extensions: Vec::new(),
-        identify: None,
-        variation: None,
         combined: None,
         longest_prompt: shape.prompt_tokens,
         epoch: None,

@@ -65,8 +65,6 @@ fn begin(
         actions,
         reward,
         extensions: Vec::new(),
-        identify: None,
-        variation: None,
         combined: None,
         longest_prompt: 16,
         epoch: None,

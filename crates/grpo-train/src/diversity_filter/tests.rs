@@ -11,6 +11,12 @@ fn apply(filter: &mut DiversityFilter, groups: &mut [Group]) -> [f64; 3] {
     filter.apply(groups, &Ranks::alone()).unwrap()
 }
 
+/// Copies the saved state of a filter.
+fn restore(resumed: &mut DiversityFilter, filter: &DiversityFilter) -> Result<(), String> {
+    let state = StepExtension::<()>::state(filter);
+    StepExtension::<()>::restore(resumed, state)
+}
+
 fn config(bucket_size: u32, penalty: BucketPenalty) -> DiversityFilterConfig {
     DiversityFilterConfig {
         bucket: "text".to_owned(),
@@ -94,7 +100,7 @@ fn copies_are_not_paid_and_fill_no_bucket() {
         assert_eq!(report, [0.5, 2.0, 0.0]);
         // A resumed run remembers them.
         let mut resumed = config(2, penalty).build(LETTERS).unwrap();
-        resumed.restore(filter.state()).unwrap();
+        restore(&mut resumed, &filter).unwrap();
         for filter in [&mut filter, &mut resumed] {
             let mut second = groups(&[("aB", 1.0), ("ac", 1.0), ("ad", 1.0)]);
             apply(filter, &mut second);
@@ -127,7 +133,7 @@ fn restored_counts_continue() {
     let [mut one, mut two] = steps.clone();
     apply(&mut whole, &mut one);
     let mut resumed = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
-    resumed.restore(whole.state()).unwrap();
+    restore(&mut resumed, &whole).unwrap();
     apply(&mut whole, &mut two);
     let [_, mut again] = steps;
     apply(&mut resumed, &mut again);
@@ -166,7 +172,7 @@ fn similar_buckets_are_merged() {
     assert_eq!(filter.counts, BTreeMap::from(counts));
 
     let mut resumed = merging(0.75).build(numbers).unwrap();
-    resumed.restore(filter.state()).unwrap();
+    restore(&mut resumed, &filter).unwrap();
     let last = groups(&[("0.5", 1.0), ("0.7", 1.0), ("2", 1.0), ("x", 1.0)]);
     let found = [&mut filter, &mut resumed].map(|filter| {
         let mut last = last.clone();

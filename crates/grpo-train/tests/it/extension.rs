@@ -33,7 +33,7 @@ fn an_extension_from_outside_has_a_term_and_metrics() {
     assert_eq!(steps.len(), 2);
 }
 
-fn begin(extensions: StepExtensions) -> Training<Transformer> {
+fn begin(extensions: StepExtensions<Transformer>) -> Training<Transformer> {
     let actions = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
     let parts = parts(actions, molecules(0.7), fresh_model(vocabulary().len()), chains());
     Training::new(Grpo::new(Parts { extensions, ..parts }, config(), SEED).unwrap(), None)

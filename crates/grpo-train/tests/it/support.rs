@@ -191,8 +191,6 @@ pub(crate) fn parts<M: LanguageModel>(
         actions,
         reward,
         extensions: Vec::new(),
-        identify: None,
-        variation: None,
         combined: None,
         longest_prompt: 1,
         epoch: None,
