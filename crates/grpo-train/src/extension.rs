@@ -212,10 +212,11 @@ pub(crate) fn score<M>(
 ) -> Result<Added, TrainError> {
     // The last one is not changed if it fails.
     let last = extensions.len().saturating_sub(1);
-    let is_marked = |(place, extension): (usize, &Box<dyn StepExtension<M>>)| {
+    let places = extensions.iter().enumerate();
+    let marks = places.map(|(place, extension)| {
         (place < last || extension.keeps_scores()).then(|| extension.mark())
-    };
-    let marks: Vec<Option<Value>> = extensions.iter().enumerate().map(is_marked).collect();
+    });
+    let marks: Vec<Option<Value>> = marks.collect();
     let added = called(extensions, prompts, groups, scorer);
     if added.is_err() {
         for (extension, mark) in extensions.iter_mut().zip(marks) {

@@ -115,7 +115,7 @@ impl<M: LanguageModel> Grpo<M> {
         let reference_updated = self.update_reference(step)?;
         let Added { metrics: extensions, groups: further_groups, calls, ledger } = added;
         let ledger = self.ledger(step, rollout, (&learned, ledger), reference_updated);
-        let observed = probe.finish(ExternalCalls::merged(calls.into_iter()), ledger);
+        let observed = probe.finish(ExternalCalls::merged(calls), ledger);
         let names = self.reward_names();
         Ok(StepReport {
             step,
