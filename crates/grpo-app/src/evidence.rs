@@ -250,21 +250,20 @@ fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> 
 
 /// Derives the expected course of the run from its configuration.
 fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
-    Ok(Plan {
+    let mut plan = Plan {
         steps: u64::from(file.train.steps),
         prompts_per_step: file.train.prompts_per_step,
         group_size: u32::try_from(file.train.group_size)?,
         staleness: u64::from(file.train.staleness),
         updates_per_rollout: file.train.updates_per_rollout as usize,
-        supervised_updates: file
-            .combined
-            .as_ref()
-            .map_or(0, |combined| (combined.every as usize).saturating_sub(1)),
-        replay_updates: file.replay.as_ref().map_or(0, |replay| replay.updates as usize),
-        max_reward_calls: file.train.max_reward_calls.map(u64::from),
+        supervised_updates: 0,
+        replay_updates: 0,
+        max_reward_calls: None,
         completions_every: u64::from(file.save.completions_every),
         reference: reference(file.reference),
-    })
+    };
+    file.extensions.plan(&mut plan);
+    Ok(plan)
 }
 
 /// Derives the expected reference updates.

@@ -12,6 +12,7 @@ pub mod eval;
 mod evidence;
 mod example_hint;
 mod explanation;
+mod extensions;
 mod first_screen;
 pub mod generate;
 mod import_trl;

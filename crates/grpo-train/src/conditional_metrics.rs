@@ -16,7 +16,6 @@ const REQUIRED: &[(&str, &str)] = &[
     ("sampling/corrected", CORRECTION),
     ("sampling/staleness", "a positive train.staleness"),
     ("sampling/importance_sampling_ratio/*", CORRECTION),
-    ("combined/*", "a [combined] section"),
 ];
 
 const CORRECTION: &str = "loss.mismatch, or sampler_check.above = \"correct\"";
@@ -35,13 +34,12 @@ pub(crate) fn is_conditional(name: &str) -> bool {
 }
 
 /// Rejects guards that watch a metric which does not exist with this configuration. `corrects` is
-/// whether the sampler check corrects mismatches, `is_stale` whether rollouts are sampled ahead, and
-/// `is_combined` whether there are auxiliary losses.
+/// whether the sampler check corrects mismatches, `is_stale` whether rollouts are sampled ahead.
 pub(crate) fn refuse_missing(
     guards: &[GuardConfig],
     loss: &LossConfig,
     corrects: bool,
-    (is_stale, is_combined): (bool, bool),
+    is_stale: bool,
 ) -> Result<(), ConfigFault> {
     for (guard, watch) in guards.iter().map(|guard| &guard.watch).enumerate() {
         let Some((name, setting)) = place(watch).map(|place| REQUIRED[place]) else { continue };
@@ -54,7 +52,6 @@ pub(crate) fn refuse_missing(
             "off_policy/dropped_ratio" => loss.off_policy_threshold.is_some(),
             "sampling/corrected" => corrects,
             "sampling/staleness" => is_stale,
-            "combined/*" => is_combined,
             _ => loss.mismatch.is_some() || corrects,
         };
         if !exists {

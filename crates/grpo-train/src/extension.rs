@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::{ConfigFault, Group, Prompt, Sample};
 use grpo_rewards::{ExternalCalls, RewardRunner};
-use grpo_run::LedgerUpdate;
 use grpo_runtime::{RankError, Ranks};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
-use crate::{Decode, Ending, LearnResult, Learner, TrainError};
+use crate::{Cut, Decode, Ending, GradientSum, LearnResult, Learner, TrainError};
 
 /// A feature that is added to the steps of a run, e.g. a filter, a bonus, a replay or a curriculum.
 ///
@@ -64,7 +63,22 @@ pub trait StepExtension<M>: Send {
         Ok(())
     }
 
-    /// Adds updates of the policy to those of the step.
+    /// Returns the weight of the GRPO loss, if the extension adds an auxiliary loss
+    /// ([`Self::auxiliary_loss`]). Only one extension of a run can do this.
+    fn grpo_weight(&self) -> Option<f64> {
+        None
+    }
+
+    /// Adds the gradient of an auxiliary loss to the weighted one of an update, and returns the whole
+    /// loss that the update minimises.
+    ///
+    /// # Errors
+    /// Returns an error if the run must end.
+    fn auxiliary_loss(&mut self, update: &mut PolicyUpdate<'_, M>) -> Result<f64, TrainError> {
+        Ok(update.grpo_loss)
+    }
+
+    /// Adds updates of the policy to those of the step ([`LearnResult::further`]).
     ///
     /// # Errors
     /// Returns an error if the run must end.
@@ -122,6 +136,22 @@ pub struct ScoredStep<'a> {
     pub added: &'a mut Added,
 }
 
+/// An update of the policy whose gradients have been computed.
+pub struct PolicyUpdate<'a, M> {
+    /// The policy.
+    pub policy: &'a M,
+    /// Number of optimizer steps so far.
+    pub version: u64,
+    /// The groups of the step.
+    pub groups: &'a [Group],
+    /// GRPO loss without its weight.
+    pub grpo_loss: f64,
+    /// How examples are split into micro-batches.
+    pub cut: Cut,
+    /// The gradients.
+    pub gradients: &'a mut GradientSum,
+}
+
 /// A step after the updates of the policy.
 pub struct UpdatedStep<'a, M> {
     /// Number of the step, counted from 0.
@@ -130,8 +160,8 @@ pub struct UpdatedStep<'a, M> {
     pub prompts: &'a [Prompt],
     /// The policy and its optimizer.
     pub learner: &'a mut Learner<M>,
-    /// The result of the updates.
-    pub learned: &'a LearnResult,
+    /// The result of the updates. [`LearnResult::further`] takes those of extensions.
+    pub learned: &'a mut LearnResult,
     /// Learning rate of the step.
     pub learning_rate: f64,
     /// What the extensions add to the step.
@@ -147,8 +177,6 @@ pub struct Added {
     pub groups: Vec<Group>,
     /// Calls of external programs and servers for them.
     pub calls: Vec<ExternalCalls>,
-    /// Ledger entries of further updates.
-    pub ledger: Vec<LedgerUpdate>,
 }
 
 /// Scores completions during a step.
@@ -249,17 +277,9 @@ fn called<M>(
     Ok(added)
 }
 
-/// Checks that the extensions of a run can be told apart, that at most one sets bonuses or keeps scores,
-/// and that those of `sections` of the configuration are among them.
-pub(crate) fn check<M>(
-    extensions: &StepExtensions<M>,
-    sections: &[&'static str],
-) -> Result<(), ConfigFault> {
-    let is_missing = |name: &&&str| extensions.iter().all(|extension| extension.name() != **name);
-    if let Some(name) = sections.iter().find(is_missing) {
-        let message = format!("the configuration has {name}, but the run has no such extension");
-        return Err(ConfigFault::new(*name, message, "add it to the parts of the run"));
-    }
+/// Checks that the extensions of a run can be told apart, and that at most one sets bonuses, keeps scores
+/// or adds an auxiliary loss.
+pub(crate) fn check<M>(extensions: &StepExtensions<M>) -> Result<(), ConfigFault> {
     let conflict = |first: &str, second: &str| {
         let message = format!("{first} and {second} cannot be combined; remove one of them");
         Err(ConfigFault::from_sentence(first, message))
@@ -269,6 +289,7 @@ pub(crate) fn check<M>(
             if one.name() == other.name()
                 || (one.sets_bonus() && other.sets_bonus())
                 || (one.keeps_scores() && other.keeps_scores())
+                || (one.grpo_weight().is_some() && other.grpo_weight().is_some())
             {
                 return conflict(other.name(), one.name());
             }
@@ -382,11 +403,9 @@ mod tests {
     fn extensions_can_be_told_apart() {
         let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
         let twice: StepExtensions<()> = vec![counter("a"), counter("b"), counter("a")];
-        let error = check(&twice, &[]).unwrap_err().to_string();
+        let error = check(&twice).unwrap_err().to_string();
         assert!(error.contains("a and a cannot be combined"), "{error}");
         let both: StepExtensions<()> = vec![counter("a"), counter("b")];
-        assert!(check(&both, &["b"]).is_ok());
-        let error = check(&both, &["c"]).unwrap_err().to_string();
-        assert!(error.contains("the configuration has c"), "{error}");
+        assert!(check(&both).is_ok());
     }
 }

@@ -8,11 +8,11 @@ use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
 use grpo_rollout::{Decode, Rollout, StepKey};
-use grpo_run::{LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange};
+use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 use grpo_runtime::awake;
 
 use crate::ahead::Ahead;
-use crate::extension::{self, Added, StepExtensions, StepScorer, UpdatedStep};
+use crate::extension::{self, Added, StepExtension, StepExtensions, StepScorer, UpdatedStep};
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
@@ -103,18 +103,20 @@ impl<M: LanguageModel> Grpo<M> {
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         self.learner.schedule(step);
-        let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
+        let extensions = &mut self.extensions;
+        let learn = || self.learner.learn_with(&mut groups, learning_rate, extensions);
+        let mut learned = awake(learn)?;
         // more updates of π_θ, e.g. with the best o so far
         for extension in &mut self.extensions {
-            let (learner, learned, added) = (&mut self.learner, &learned, &mut added);
+            let (learner, learned, added) = (&mut self.learner, &mut learned, &mut added);
             let updated =
                 &mut UpdatedStep { step, prompts, learner, learned, learning_rate, added };
             extension.after_updates(updated)?;
         }
         // π_ref
         let reference_updated = self.update_reference(step)?;
-        let Added { metrics: extensions, groups: further_groups, calls, ledger } = added;
-        let ledger = self.ledger(step, rollout, (&learned, ledger), reference_updated);
+        let Added { metrics: extensions, groups: further_groups, calls } = added;
+        let ledger = self.ledger(step, rollout, &learned, reference_updated);
         let observed = probe.finish(ExternalCalls::merged(calls), ledger);
         let names = self.reward_names();
         Ok(StepReport {
@@ -145,6 +147,16 @@ impl<M: LanguageModel> Learner<M> {
         groups: &mut [Group],
         learning_rate: f64,
     ) -> Result<LearnResult, TrainError> {
+        self.learn_with(groups, learning_rate, &mut [])
+    }
+
+    /// Like [`Self::learn`], with the auxiliary loss of an extension.
+    fn learn_with(
+        &mut self,
+        groups: &mut [Group],
+        learning_rate: f64,
+        extensions: &mut [Box<dyn StepExtension<M>>],
+    ) -> Result<LearnResult, TrainError> {
         if groups.iter().all(|group| group.samples.is_empty()) {
             return Err(TrainError::Empty);
         }
@@ -157,11 +169,11 @@ impl<M: LanguageModel> Learner<M> {
         let Compared { mut batches, zero_std_share, reward_kl, objectives } =
             timed(&mut times.forward, compare)?;
         let mut loss = self.loss();
-        let (mut updates, mut combined, mut is_above) = (Vec::new(), None, false);
+        let (mut updates, mut is_above) = (Vec::new(), false);
         for _update in 0..self.config().train.updates_per_rollout {
             // L(θ) and ∇L(θ), summed over micro-batches
             let mut pass = self.gradients(groups, &mut batches, &mut loss, &mut times)?;
-            combined = self.add_combined(groups, &mut pass, &mut times)?;
+            self.add_auxiliary(extensions, groups, &mut pass, &mut times)?;
             is_above |= pass.is_above;
             // θ ← AdamW(θ, ∇L)
             let completions = entries(groups);
@@ -169,7 +181,6 @@ impl<M: LanguageModel> Learner<M> {
             updates.push(timed(&mut times.optimizer, update)?);
             batches.iter_mut().for_each(ComparedMicroBatch::forget_activations);
         }
-        let supervised = self.supervised_updates(learning_rate, &mut combined, &mut times)?;
         self.set_traces(groups, &batches);
         let result = LearnResult {
             zero_std_share,
@@ -180,8 +191,7 @@ impl<M: LanguageModel> Learner<M> {
             reference: self.reference_digest(),
             corrected: self.corrects().then_some(is_above),
             updates,
-            supervised,
-            combined,
+            further: Vec::new(),
             reused,
             times,
         };
@@ -322,15 +332,15 @@ impl<M: LanguageModel> Grpo<M> {
         &self,
         step: u32,
         rollout: LedgerRollout,
-        (learned, further): (&LearnResult, Vec<LedgerUpdate>),
+        learned: &LearnResult,
         reference_updated: Option<f64>,
     ) -> LedgerStep {
         let on_completions = learned.updates.iter().map(|update| &update.ledger);
-        let supervised = learned.supervised.iter().map(|update| &update.ledger);
+        let further = learned.further.iter().map(|update| &update.ledger);
         LedgerStep {
             step: u64::from(step) + 1,
             rollout,
-            updates: on_completions.chain(supervised).cloned().chain(further).collect(),
+            updates: on_completions.chain(further).cloned().collect(),
             reference: learned.reference.into(),
             reference_changed: reference_updated.map(|mix| ReferenceChange {
                 mix,

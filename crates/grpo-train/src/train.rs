@@ -19,8 +19,8 @@ use crate::evaluation::{Evaluated, Evaluation};
 use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Combined, Decode, Ending, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics, StepReport,
-    TrainError,
+    Decode, Ending, ExtensionMetrics, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics,
+    StepReport, TrainError,
 };
 
 /// Receives progress updates during training.
@@ -107,8 +107,6 @@ pub struct Parts<M> {
     pub reward: Arc<dyn Reward>,
     /// Extensions of the steps, in the order in which they are called.
     pub extensions: StepExtensions<M>,
-    /// Auxiliary losses, if [`GrpoConfig::combined`] is set.
-    pub combined: Option<Combined>,
     /// Maximum prompt length in tokens.
     pub longest_prompt: usize,
     /// Number of prompts in the file, or `None` if prompts don't come from a file.
@@ -124,19 +122,11 @@ impl<M: LanguageModel> Grpo<M> {
     /// # Errors
     /// Returns an error if a setting is out of range or incompatible with the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
-        config.check()?;
-        let Parts {
-            policy,
-            reference,
-            actions,
-            reward,
-            extensions,
-            combined,
-            longest_prompt,
-            epoch,
-            decode,
-        } = parts;
-        extension::check(&extensions, &config.extensions())?;
+        let Parts { policy, reference, actions, reward, extensions, longest_prompt, epoch, decode } =
+            parts;
+        extension::check(&extensions)?;
+        let of_run = extension::metrics(&extensions).into_iter().collect();
+        config.check_with(&ExtensionMetrics { of_run, of_others: Vec::new() })?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
         let activations = config.rollout_activations(&policy.device());
@@ -151,9 +141,8 @@ impl<M: LanguageModel> Grpo<M> {
         if let Some(activations) = activations {
             learner.reuse(activations);
         }
-        if let Some(combined) = combined {
-            learner.combine(combined, seed);
-        }
+        let mut weights = extensions.iter().filter_map(|extension| extension.grpo_weight());
+        learner.weigh(weights.next().unwrap_or(1.0));
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
         let grpo = Self {
             learner,

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
         sample: arguments.sample,
         unrecorded: unrecorded(&file)?,
     };
-    let explanation = Explanation::of(step, &records, line, wanted, &piece)
+    let explanation = Explanation::of(step, &records, line, &wanted, &piece)
         .with_context(|| format!("`{}`", folder.completions_path(step).display()))?;
     if arguments.json {
         say_data(format_args!("{}", serde_json::to_string_pretty(&explanation)?));
@@ -45,14 +45,13 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
 /// Returns the loss terms without recorded gradients.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     let loss = file.loss.resolve()?;
-    let combined = file.combined.as_ref();
-    Ok(Unrecorded {
-        examples: combined.is_some_and(|combined| combined.supervised_weight > 0.0),
-        diversity: combined.is_some_and(|combined| combined.diversity_weight > 0.0),
-        exact_kl: loss.kl.in_loss() && loss.kl.estimator.is_exact(),
-        entropy_bonus: loss.entropy_bonus.is_some(),
-        replay: file.replay.as_ref().is_some_and(|replay| replay.updates > 0),
-    })
+    let has_exact_kl = loss.kl.in_loss() && loss.kl.estimator.is_exact();
+    let of_loss = [
+        (has_exact_kl, "exact KL penalty (loss.kl_estimator = \"exact\")"),
+        (loss.entropy_bonus.is_some(), "entropy bonus (loss.entropy_bonus)"),
+    ];
+    let of_loss = of_loss.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name);
+    Ok(Unrecorded(of_loss.chain(file.extensions.pulls()).collect()))
 }
 
 fn show(explanation: &Explanation, end_ids: &[u32]) {

@@ -273,7 +273,7 @@ impl Scoring {
     fn new(parts: &Parts<Policy>, config: &GrpoConfig) -> Self {
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let runner = RewardRunner::new(Arc::clone(&parts.reward), limit);
-        let has_archive = config.replay.is_some() || config.train.max_reward_calls.is_some();
+        let has_archive = parts.extensions.iter().any(|extension| extension.keeps_scores());
         Self { runner, decode: Arc::clone(&parts.decode), has_archive }
     }
 

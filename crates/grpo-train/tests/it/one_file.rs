@@ -55,7 +55,6 @@ fn the_first_steps_are_those_of_the_trainer_bit_for_bit() {
         actions: Arc::new(NextTokens { end_ids: vec![example::BOUNDARY] }),
         reward: Arc::new(Qed),
         extensions: Vec::new(),
-        combined: None,
         longest_prompt: 1,
         epoch: None,
         decode: Arc::new(example::decode),
