@@ -249,12 +249,12 @@ fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> 
 }
 
 /// Derives the expected course of the run from its configuration.
-fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
+pub(crate) fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     let mut plan = Plan {
         steps: u64::from(file.train.steps),
         prompts_per_step: file.train.prompts_per_step,
         group_size: u32::try_from(file.train.group_size)?,
-        staleness: u64::from(file.train.staleness),
+        staleness: 0,
         updates_per_rollout: file.train.updates_per_rollout as usize,
         supervised_updates: 0,
         replay_updates: 0,

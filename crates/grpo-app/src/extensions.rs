@@ -31,7 +31,8 @@ impl Extensions {
         let (kinds, bucketings) = (tasks.extensions(), tasks.bucketings());
         let taken = kinds.iter().filter_map(|kind| Some((kind, kind.take(configuration)?)));
         let used = taken.map(|(kind, keys)| (kind.parse)(keys, &bucketings));
-        Ok(Self { used: used.collect::<Result<_, _>>()?, kinds })
+        let used = used.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        Ok(Self { used, kinds })
     }
 
     /// Returns the sections of all kinds, and their keys in `section`.
@@ -63,6 +64,16 @@ impl Extensions {
         config.check_with(&ExtensionMetrics::of_kinds(&self.kinds, &names))?;
         let run = ConfiguredRun { config, extensions: &names, has_prompts };
         self.used.iter().try_for_each(|extension| extension.check(&run))
+    }
+
+    /// Checks that several processes can share the extensions.
+    pub(crate) fn check_ranks(&self) -> Result<(), ConfigFault> {
+        self.used.iter().try_for_each(|extension| extension.check_ranks())
+    }
+
+    /// Returns whether steps are sampled before the policy has learned from the ones before them.
+    pub(crate) fn look_ahead(&self) -> bool {
+        self.used.iter().any(|extension| extension.looks_ahead() > 0)
     }
 
     /// Returns the guards of a run that configures none.

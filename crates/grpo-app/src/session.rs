@@ -299,11 +299,7 @@ impl StartedRun {
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         if !ranks.is_alone() {
-            anyhow::ensure!(
-                file.train.staleness == 0,
-                "train.staleness = {} samples while the policy learns, which several processes cannot share; set it to 0, or start one process without mpirun",
-                file.train.staleness
-            );
+            file.extensions.check_ranks()?;
             anyhow::ensure!(
                 file.rollout.is_none(),
                 "vLLM servers sample for a single process; use rollout.engine = \"local\", or start one process without mpirun"

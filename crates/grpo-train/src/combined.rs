@@ -95,7 +95,7 @@ pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
         parse: |mut table, _| {
             let config: CombinedConfig = section(&mut table, SECTION)?;
             config.check()?;
-            Ok(Arc::new(config))
+            Ok(Some(Arc::new(config)))
         },
     }
 }

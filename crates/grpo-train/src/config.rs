@@ -68,10 +68,6 @@ pub struct TrainConfig {
     /// Number of optimizer steps per rollout (μ).
     #[serde(default = "default_updates")]
     pub updates_per_rollout: u32,
-    /// Number of steps by which rollouts are sampled ahead of the policy's updates. With 0, each
-    /// step samples from the current policy.
-    #[serde(default, skip_serializing_if = "is_not_ahead")]
-    pub staleness: u32,
     /// Maximum number of tokens per micro-batch, where a shared prompt counts once. This affects
     /// memory usage but not the result. A completion that exceeds the limit is processed alone.
     #[serde(default = "default_micro_batch_tokens")]
@@ -100,12 +96,6 @@ pub struct TrainConfig {
     pub max_failed_rewards: f64,
 }
 
-/// Most steps by which rollouts can be sampled ahead.
-const MOST_AHEAD: u32 = 16;
-
-fn is_not_ahead(staleness: &u32) -> bool {
-    *staleness == 0
-}
 fn default_updates() -> u32 {
     1
 }
@@ -224,7 +214,6 @@ impl GrpoConfig {
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
         in_range("train.updates_per_rollout", f64::from(train.updates_per_rollout), 1.0..=1e3)?;
-        in_range("train.staleness", f64::from(train.staleness), 0.0..=f64::from(MOST_AHEAD))?;
         in_range("train.micro_batch_tokens", train.micro_batch_tokens as f64, 1.0..=1e9)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
@@ -274,27 +263,11 @@ impl GrpoConfig {
             guard.check(place, &Guarded::Grpo { kl_coef, evaluates, extensions })?;
         }
         let corrects = self.sampler_check.corrects(&loss);
-        self.refuse_stale(corrects)?;
-        refuse_missing(&self.guards(), &loss, corrects, self.train.staleness > 0)?;
+        refuse_missing(&self.guards(), &loss, corrects)?;
         self.sampler_check.check()?;
         self.eval.check()?;
         self.refuse_uncorrected()?;
         self.optimizer.check("optimizer")
-    }
-
-    /// Rejects completions of earlier policies without a correction.
-    fn refuse_stale(&self, corrects: bool) -> Result<(), ConfigFault> {
-        if self.train.staleness > 0 && !corrects {
-            return Err(ConfigFault::new(
-                "train.staleness",
-                format!(
-                    "train.staleness = {} samples from earlier policies than the trained one, which stops a run with sampler_check.above = \"stop\"",
-                    self.train.staleness
-                ),
-                "set loss.mismatch, or sampler_check.above = \"correct\"",
-            ));
-        }
-        Ok(())
     }
 
     /// Returns whether an updated reference may have to be reset to the initial one.
@@ -351,11 +324,8 @@ impl GrpoConfig {
     /// It is 0 if the policy samples with other weights than it is trained with, or if the update
     /// discards activations anyway.
     pub fn kept_activations(&self) -> usize {
-        let TrainConfig { reuse_activations_mb, staleness, activation_checkpointing, .. } =
-            self.train;
-        let keeps = staleness == 0
-            && !activation_checkpointing
-            && self.sampling.weights == WeightPrecision::F32;
+        let TrainConfig { reuse_activations_mb, activation_checkpointing, .. } = self.train;
+        let keeps = !activation_checkpointing && self.sampling.weights == WeightPrecision::F32;
         if keeps { reuse_activations_mb as usize * 1_000_000 } else { 0 }
     }
 

@@ -82,7 +82,7 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
         parse: |mut table, _| {
             let config: DiversityBonusConfig = section(&mut table, SECTION)?;
             config.check()?;
-            Ok(Arc::new(config))
+            Ok(Some(Arc::new(config)))
         },
     }
 }

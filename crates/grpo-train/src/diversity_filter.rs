@@ -77,7 +77,7 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
             let bucketing = config.bucketing(bucketings)?;
             // Refuses settings that the buckets cannot have.
             config.build(bucketing)?;
-            Ok(Arc::new(ConfiguredFilter { config, bucketing }))
+            Ok(Some(Arc::new(ConfiguredFilter { config, bucketing })))
         },
     }
 }

@@ -1,10 +1,14 @@
 //! Features that are added to the steps of a run.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use grpo_data::{ConfigFault, Group, Prompt, Sample};
+use grpo_data::{Completion, ConfigFault, Group, Prompt, Purpose, Sample};
+use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, RewardRunner};
+use grpo_rollout::{Rollout, StepKey};
 use grpo_runtime::{RankError, Ranks};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
@@ -31,6 +35,27 @@ pub trait StepExtension<M>: Send {
     /// Returns the names of its metrics, for guards that watch them.
     fn metrics(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Returns the number of later steps whose prompts it has to know before a step.
+    fn looks_ahead(&self) -> u32 {
+        0
+    }
+
+    /// Called once with the prompts of each step, between two steps: as early as the extension of the run
+    /// that looks ahead furthest needs them.
+    fn upcoming(&mut self, sampler: &StepSampler<'_, M>) {
+        let _ = sampler;
+    }
+
+    /// Samples the completions of a step. Returns `None` to sample them with the current policy, as a step
+    /// does otherwise. The first extension of a run that samples a step decides.
+    ///
+    /// # Errors
+    /// Returns an error if sampling fails or is interrupted.
+    fn rollout(&mut self, sampler: &StepSampler<'_, M>) -> Result<Option<Sampled>, TrainError> {
+        let _ = sampler;
+        Ok(None)
     }
 
     /// Returns whether [`Self::score`] replaces the call of the reward. Only one extension of a run can
@@ -117,6 +142,79 @@ pub trait StepExtension<M>: Send {
             Value::Null => Ok(()),
             _ => Err("it keeps no state".to_owned()),
         }
+    }
+
+    /// Checks a restored state against a run that has completed `steps` steps.
+    ///
+    /// # Errors
+    /// Returns a description of what is wrong with it.
+    fn check_restored(&self, steps: u32, policy_version: u64) -> Result<(), String> {
+        let _ = (steps, policy_version);
+        Ok(())
+    }
+}
+
+/// Samples completions for the prompts of a step.
+pub struct StepSampler<'a, M> {
+    pub(crate) learner: &'a Learner<M>,
+    pub(crate) engine: &'a Arc<dyn Rollout<M>>,
+    pub(crate) weights: WeightPrecision,
+    pub(crate) seed: u64,
+    pub(crate) interrupt: &'a AtomicBool,
+    /// Number of the step, counted from 0.
+    pub step: u32,
+    /// Prompts of the step.
+    pub prompts: &'a [Prompt],
+}
+
+/// The policy with which a step is sampled.
+pub struct Snapshot<M> {
+    /// The policy.
+    pub policy: Frozen<M>,
+    /// Hash of its weights before they were rounded for sampling.
+    pub weights: WeightsDigest,
+    /// Random numbers of the step.
+    pub key: StepKey,
+}
+
+/// The completions of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// Number of optimizer steps applied to the policy that sampled them.
+    pub policy_version: u64,
+    /// Hash of that policy's weights.
+    pub weights: String,
+    /// Completions of each prompt.
+    pub completions: Vec<Vec<Completion>>,
+}
+
+impl<M: LanguageModel> StepSampler<'_, M> {
+    /// Returns the engine that samples completions.
+    pub fn engine(&self) -> &Arc<dyn Rollout<M>> {
+        self.engine
+    }
+
+    /// Returns the number of optimizer steps applied to the policy so far.
+    pub fn policy_version(&self) -> u64 {
+        self.learner.version()
+    }
+
+    /// Returns the current policy, as this step samples with it.
+    pub fn snapshot(&self) -> Snapshot<M> {
+        let policy = Frozen::snapshot_in(self.learner.policy(), self.weights);
+        let weights = match self.weights {
+            WeightPrecision::F32 => policy.digest(),
+            // The weights of the snapshot are rounded.
+            _ => weights_digest(self.learner.policy()),
+        };
+        let (seed, policy_version) = (self.seed, self.policy_version());
+        let key = StepKey { seed, purpose: Purpose::SAMPLING, step: self.step, policy_version };
+        Snapshot { policy, weights, key }
+    }
+
+    /// Returns whether the run is interrupted.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
     }
 }
 

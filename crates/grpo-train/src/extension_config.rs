@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::{
-    Bucketing, GrpoConfig, GuardConfig, NewSimilarTexts, SamplingConfig, StepExtension, Variation,
-    combined, diversity_bonus, diversity_filter, score_archive,
+    Bucketing, GrpoConfig, GuardConfig, NewSimilarTexts, StepExtension, Variation, ahead, combined,
+    diversity_bonus, diversity_filter, score_archive,
 };
 
 /// A kind of extension that a configuration can ask for. A program that knows the kind reads its
@@ -31,18 +31,24 @@ pub struct ExtensionKind<M> {
     /// Names of its metrics, which guards can watch.
     pub metrics: &'static [&'static str],
     /// Reads these keys, in tables nested as in the file. `Bucketing`s are those of the program's tasks.
-    /// Errors name the whole key.
+    /// Returns `None` if their values ask for nothing. Errors name the whole key.
     pub parse: ParseExtension<M>,
 }
 
 /// Returns the kinds of extensions of this crate, in the order in which a step calls them.
 pub fn extension_kinds<M: LanguageModel>() -> Vec<ExtensionKind<M>> {
-    vec![combined::kind(), score_archive::kind(), diversity_bonus::kind(), diversity_filter::kind()]
+    vec![
+        ahead::kind(),
+        combined::kind(),
+        score_archive::kind(),
+        diversity_bonus::kind(),
+        diversity_filter::kind(),
+    ]
 }
 
 /// See [`ExtensionKind::parse`].
 pub type ParseExtension<M> =
-    fn(Table, &[Bucketing]) -> Result<Arc<dyn ExtensionConfig<M>>, ConfigFault>;
+    fn(Table, &[Bucketing]) -> Result<Option<Arc<dyn ExtensionConfig<M>>>, ConfigFault>;
 
 impl<M> Clone for ExtensionKind<M> {
     fn clone(&self) -> Self {
@@ -94,6 +100,19 @@ pub trait ExtensionConfig<M>: fmt::Debug + Send + Sync {
     /// # Errors
     /// Returns an error that names the key if they contradict each other.
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault>;
+
+    /// Checks that several processes can share it.
+    ///
+    /// # Errors
+    /// Returns an error that names the key if they cannot.
+    fn check_ranks(&self) -> Result<(), ConfigFault> {
+        Ok(())
+    }
+
+    /// See [`StepExtension::looks_ahead`].
+    fn looks_ahead(&self) -> u32 {
+        0
+    }
 
     /// Returns the guards that a run has by default because of it.
     fn guards(&self) -> Vec<GuardConfig> {
@@ -162,8 +181,8 @@ pub struct ExtensionParts<'a> {
     pub device: &'a Device,
     /// Seed of the run.
     pub seed: u64,
-    /// How completions are sampled.
-    pub sampling: &'a SamplingConfig,
+    /// Sections that every run has.
+    pub config: &'a GrpoConfig,
     /// How the task compares completions, if it does.
     pub similarity: Option<NewSimilarTexts>,
     /// How the task tells which completions are equivalent, if it does.

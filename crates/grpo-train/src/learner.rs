@@ -88,12 +88,6 @@ pub(crate) struct LearnerState {
     optimizer_steps: BTreeMap<String, u32>,
 }
 
-impl LearnerState {
-    pub(crate) fn policy_version(&self) -> u64 {
-        self.progress.policy_version
-    }
-}
-
 impl<M: LanguageModel> Learner<M> {
     /// Creates a learner with `policy` as the initial policy.
     ///

@@ -51,7 +51,7 @@ mod train;
 mod transfer;
 mod usual_ranges;
 
-pub use ahead::RolloutAhead;
+pub use ahead::{AheadConfig, SamplingAhead, Staleness};
 pub use archive::{Archive, ArchivedCall};
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
@@ -66,7 +66,8 @@ pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
-    Added, PolicyUpdate, ScoredStep, StepExtension, StepExtensions, StepScorer, UpdatedStep,
+    Added, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
+    StepScorer, UpdatedStep,
 };
 pub use extension_config::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionMetrics,

@@ -27,7 +27,6 @@ const KNOWN: &[&str] = &[
     "reference_age",
     "entropy_coef",
     "sampling/corrected",
-    "sampling/staleness",
     "loss",
     "policy_loss",
     "kl_penalty",

@@ -89,9 +89,6 @@ impl Metrics {
             metrics.push(*name, *value);
         }
         metrics.push_tokens(learned);
-        if let Some(staleness) = report.staleness {
-            metrics.push("sampling/staleness", staleness as f64);
-        }
         metrics.push("loss", learned.loss());
         metrics.push("policy_loss", learned.policy_loss());
         metrics.push("kl_penalty", learned.kl_penalty());

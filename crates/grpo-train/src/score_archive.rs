@@ -210,7 +210,7 @@ pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
         parse: |keys, _| {
             let config: ArchiveConfig = deserialize_settings(keys)?;
             config.check_values()?;
-            Ok(Arc::new(config))
+            Ok(Some(Arc::new(config)))
         },
     }
 }
@@ -248,8 +248,8 @@ impl<M: LanguageModel> ExtensionConfig<M> for ArchiveConfig {
     }
 
     fn build(&self, parts: &mut ExtensionParts<'_>) -> BuiltExtension<M> {
-        let ExtensionParts { seed, sampling, identify, .. } = *parts;
-        Ok(Box::new(self.archive(identify, parts.variation.clone(), sampling, seed)?))
+        let ExtensionParts { seed, config, identify, .. } = *parts;
+        Ok(Box::new(self.archive(identify, parts.variation.clone(), &config.sampling, seed)?))
     }
 }
 

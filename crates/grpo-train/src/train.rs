@@ -12,7 +12,6 @@ use grpo_rollout::{Actions, Distributed};
 use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
-use crate::ahead::Ahead;
 use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
@@ -129,11 +128,12 @@ impl<M: LanguageModel> Grpo<M> {
         config.check_with(&ExtensionMetrics { of_run, of_others: Vec::new() })?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
-        let activations = config.rollout_activations(&policy.device());
+        // Activations of an earlier policy are of no use.
+        let looks_ahead = extensions.iter().any(|extension| extension.looks_ahead() > 0);
+        let activations = config.rollout_activations(&policy.device()).filter(|_| !looks_ahead);
         let keeping = activations.clone().and_then(|activations| sampler.keeping(activations));
         let activations = activations.filter(|_| keeping.is_some());
         let sampler = keeping.unwrap_or(sampler);
-        let ahead = (config.train.staleness > 0).then(|| Ahead::new(Arc::clone(&sampler)));
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
@@ -155,7 +155,6 @@ impl<M: LanguageModel> Grpo<M> {
             seed,
             learning_rate_factor,
             interrupt,
-            ahead,
             base,
         };
         refuse_other_rewards(&grpo.config.guards(), &grpo.reward_names())?;

@@ -12,6 +12,7 @@ use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
 use crate::checkpoint;
+use crate::evidence::plan;
 use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
@@ -29,10 +30,10 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     file.refuse_servers("grpo replay")?;
+    let staleness = plan(&file)?.staleness;
     anyhow::ensure!(
-        file.train.staleness == 0,
-        "grpo replay cannot replay runs with train.staleness = {}, whose rollouts were sampled by earlier policies",
-        file.train.staleness
+        staleness == 0,
+        "grpo replay cannot replay runs with train.staleness = {staleness}, whose rollouts were sampled by earlier policies"
     );
     check_place(arguments, &file)?;
     folder.check_config(&info)?;

@@ -155,7 +155,7 @@ impl TrainFile {
         self.extensions.build(&mut ExtensionParts {
             device: &device::device()?,
             seed: self.seed,
-            sampling: &self.sampling(),
+            config: &self.grpo(),
             similarity: tasks.similarity(codec),
             identify: tasks.identify(codec),
             variation: tasks.variation(codec),

@@ -181,7 +181,6 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             prompts_per_step: (expected.completions.len() / k) as u32,
             group_size: k,
             updates_per_rollout: expected.steps.len() as u32,
-            staleness: 0,
             // Small enough to produce several micro-batches.
             micro_batch_tokens: 3,
             activation_checkpointing: true,

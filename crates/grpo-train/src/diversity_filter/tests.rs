@@ -201,7 +201,7 @@ fn what_a_filter_cannot_be_used_with() {
         "[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 4\n[optimizer]\nlearning_rate = 1e-3",
     )
     .unwrap();
-    let filter = parse("[diversity_filter]\nbucket = \"text\"").unwrap();
+    let filter = parse("[diversity_filter]\nbucket = \"text\"").unwrap().unwrap();
     let check = |config: &GrpoConfig, extensions: &[&'static str]| {
         filter.check(&ConfiguredRun { config, extensions, has_prompts: false })
     };

@@ -68,7 +68,6 @@ pub(crate) fn config() -> GrpoConfig {
             prompts_per_step: 3,
             group_size: 8,
             updates_per_rollout: 1,
-            staleness: 0,
             micro_batch_tokens: 64,
             activation_checkpointing: false,
             reuse_activations_mb: 16,
