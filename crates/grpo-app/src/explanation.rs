@@ -80,12 +80,26 @@ pub(crate) struct Token {
     pub(crate) id: u32,
     /// Decoded text, if a tokenizer is available.
     pub(crate) piece: Option<String>,
-    pub(crate) logprob: f32,
-    pub(crate) ref_logprob: f32,
-    pub(crate) entropy: f32,
-    pub(crate) gradient: f32,
-    pub(crate) surrogate_gradient: f32,
+    /// Its recorded numbers by name, in the singular: `logprob`, `ref_logprob`, `entropy`, `gradient`,
+    /// `surrogate_gradient` and what else was traced.
+    #[serde(flatten)]
+    pub(crate) numbers: BTreeMap<String, f32>,
     pub(crate) outcome: String,
+}
+
+impl Token {
+    /// Returns the number with this name in the singular. Every record has those that are asked for.
+    pub(crate) fn number(&self, name: &str) -> f32 {
+        self.numbers.get(name).copied().unwrap_or(f32::NAN)
+    }
+}
+
+/// Returns the name of a single number in a column.
+fn singular(column: &str) -> String {
+    match column.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => column.strip_suffix('s').unwrap_or(column).to_owned(),
+    }
 }
 
 /// Number of tokens per outcome. Outcomes that do not occur are omitted.
@@ -319,17 +333,16 @@ impl Explained {
         }
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
         // Avoids negative zero.
-        let push = 0.0 - sum(&record.surrogate_gradients);
+        let push = 0.0 - sum(&record.tokens["surrogate_gradients"]);
         let tokens = piece.map(|piece| {
             (0..record.outcomes.len())
                 .map(|i| Token {
                     id: record.completion_ids[i],
                     piece: piece(record.completion_ids[i]),
-                    logprob: record.logprobs[i],
-                    ref_logprob: record.ref_logprobs[i],
-                    entropy: record.entropies[i],
-                    gradient: record.gradients[i],
-                    surrogate_gradient: record.surrogate_gradients[i],
+                    numbers: {
+                        let columns = record.tokens.iter();
+                        columns.map(|(name, values)| (singular(name), values[i])).collect()
+                    },
                     outcome: record.outcomes[i].clone(),
                 })
                 .collect()
@@ -344,7 +357,7 @@ impl Explained {
             actions: record.actions,
             finish: record.finish,
             push,
-            kl_pull: 0.0 - sum(&record.gradients) - push,
+            kl_pull: 0.0 - sum(&record.tokens["gradients"]) - push,
             why: why(record, constant, push, &outcomes),
             outcomes,
             info: record.info.clone(),

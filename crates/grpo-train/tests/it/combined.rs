@@ -141,7 +141,10 @@ fn what_is_recorded_of_tokens_has_the_weight_of_grpo() {
         grpo.set_recording(true);
         let report = take_step(&mut grpo, 0);
         let traces = report.samples().map(|sample| sample.trace.as_ref().unwrap());
-        let all = traces.flat_map(|t| t.gradients.iter().chain(&t.surrogate_gradients));
+        let all = traces.flat_map(|trace| {
+            let of = |name| trace.numbers[name].iter();
+            of("gradients").chain(of("surrogate_gradients"))
+        });
         all.copied().collect::<Vec<f64>>()
     };
     let (plain, combined) = (gradients(None), gradients(Some(settings([0.3, 0.5, 0.2], 1))));
