@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
+use grpo_extensions::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
 use grpo_model::Policy;
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
 use toml::Table;
 
 use crate::args::RunArguments;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::Prompt;
+use grpo_extensions::ExtensionParts;
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{ExtensionParts, Parts, ReferenceFrom, StepExtensions};
+use grpo_train::{Parts, ReferenceFrom, StepExtensions};
 
 use crate::device;
 use crate::generate::decoder;

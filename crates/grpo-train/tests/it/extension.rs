@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use grpo_extensions::{BucketPenalty, Bucketing, DiversityFilterConfig};
 use grpo_model::Transformer;
 use grpo_train::{
-    BucketPenalty, Bucketing, DiversityFilterConfig, Grpo, Metrics, NextTokens, Parts, SavedState,
-    StateNumbers, StepExtensions, TrainError, TrainerState, Training,
+    Grpo, Metrics, NextTokens, Parts, SavedState, StateNumbers, StepExtensions, TrainError,
+    TrainerState, Training,
 };
 use serde_json::{Value, json};
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
+use grpo_extensions::{ConfiguredRun, SamplingAhead, extension_kinds};
 use grpo_model::{Frozen, Transformer, weights_digest};
 use grpo_rollout::{Rollout, RolloutError, RolloutRequest, StepKey};
 use grpo_train::{
-    AboveTolerance, Actions, ConfiguredRun, Ending, Grpo, GrpoConfig, NextTokens, Parts,
-    SamplingAhead, SavedState, StateNumbers, StepDone, StepExtensions, TrainError, TrainObserver,
-    TrainerState, Training, extension_kinds, unconditional_prompts,
+    AboveTolerance, Actions, Ending, Grpo, GrpoConfig, NextTokens, Parts, SavedState, StateNumbers,
+    StepDone, StepExtensions, TrainError, TrainObserver, TrainerState, Training,
+    unconditional_prompts,
 };
 
 use crate::support::{SEED, chains, config, model, molecules, parts, vocabulary};

@@ -11,19 +11,18 @@ use grpo_model::{LanguageModel, WeightPrecision};
 use grpo_rewards::{ExternalCalls, Identify};
 use grpo_run::Plan;
 use grpo_runtime::{RankError, awake};
+use grpo_train::{
+    Ending, FurtherUpdate, SamplingConfig, ScoredStep, StepExtension, StepScorer, TrainError, Update,
+    UpdatedStep, in_range,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
 
-use crate::error::in_range;
-use crate::extension::{ScoredStep, StepExtension, StepScorer, UpdatedStep};
-use crate::extension_config::{
-    BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts,
-};
 use crate::replay::Replay;
 use crate::{
-    Archive, ArchivedCall, Ending, FurtherUpdate, ReplayConfig, SamplingConfig, TrainError, Update,
-    Variation,
+    Archive, ArchivedCall, BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind,
+    ExtensionParts, ReplayConfig, Variation,
 };
 
 /// Keeps an [`Archive`] of the scores of a run, and replays its best completions if
@@ -47,7 +46,7 @@ const METRICS: [&str; 7] = [
 ];
 
 /// Name of the extension.
-pub(crate) const ARCHIVE: &str = "archive";
+const ARCHIVE: &str = "archive";
 
 impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
     fn name(&self) -> &'static str {
@@ -147,8 +146,12 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
     }
 }
 
-/// Reads the saved state of an archive.
-pub(crate) fn archived_calls(state: Value) -> Result<Vec<ArchivedCall>, String> {
+/// Reads the distinct completions that the reward has scored from the saved state of the extension, in
+/// the order in which it scored them.
+///
+/// # Errors
+/// Returns a description of what is wrong with it.
+pub fn archived_calls(state: Value) -> Result<Vec<ArchivedCall>, String> {
     match state {
         Value::Null => Ok(Vec::new()),
         state => serde_json::from_value(state).map_err(|error| error.to_string()),
@@ -156,6 +159,9 @@ pub(crate) fn archived_calls(state: Value) -> Result<Vec<ArchivedCall>, String> 
 }
 
 impl ScoreArchive {
+    /// Name of the extension.
+    pub const NAME: &str = ARCHIVE;
+
     /// Returns the mean reward of the replayed completions of each update, and the updates.
     fn replayed<M: LanguageModel>(
         &self,

@@ -12,20 +12,17 @@ use grpo_model::{Dropout, LanguageModel};
 use grpo_rewards::EmbedderConfig;
 use grpo_run::Plan;
 use grpo_runtime::awake;
+use grpo_train::{
+    Contributions, Cut, GradientSum, LossWeights, PolicyUpdate, StepExtension, TrainError,
+    UpdatedStep, build_measure, check_measure, cross_entropy, in_range,
+};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use crate::error::in_range;
-use crate::extension::{PolicyUpdate, StepExtension, UpdatedStep};
-use crate::extension_config::{
+use crate::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, as_section,
     section,
 };
-use crate::group_diversity::Contributions;
-use crate::pretrain::{Weights, cross_entropy};
-use crate::probe::timed;
-use crate::supervised::{Cut, GradientSum};
-use crate::{TrainError, diversity_measure};
 
 /// The `[combined]` section. Minimises `α · cross-entropy + β · L_GRPO − λ · D`.
 ///
@@ -168,7 +165,7 @@ impl CombinedConfig {
                 "set combined.every = 1 or a positive combined.supervised_weight",
             ));
         }
-        diversity_measure::check(SECTION, self.measure, self.embedder.as_ref())
+        check_measure(SECTION, self.measure, self.embedder.as_ref())
     }
 
     /// Builds the auxiliary losses. If an embedder is configured, its model is loaded on `device`.
@@ -187,7 +184,7 @@ impl CombinedConfig {
             return Err(ConfigFault::new("", message, "").into());
         }
         let diversity =
-            diversity_measure::build(SECTION, self.measure, self.embedder.as_ref(), device)?;
+            build_measure(SECTION, self.measure, self.embedder.as_ref(), device)?;
         Ok(Combined { config: self.clone(), examples, diversity, seed, terms: None })
     }
 }
@@ -248,8 +245,9 @@ impl<M: LanguageModel> StepExtension<M> for Combined {
             let (version, cut) = (learner.version(), learner.cut());
             losses.push(awake(|| self.supervise(learner.policy(), version, cut, &mut gradients))?);
             times.add(started.elapsed(), gradients.backward());
-            let update = || awake(|| learner.update_by(gradients, step.learning_rate));
-            let update = timed(&mut times.optimizer, update)?;
+            let started = Instant::now();
+            let update = awake(|| learner.update_by(gradients, step.learning_rate))?;
+            times.optimizer += started.elapsed();
             step.learned.further.push(update);
         }
         losses.push(terms.supervised_loss);
@@ -276,7 +274,7 @@ impl Combined {
         gradients: &mut GradientSum,
     ) -> Result<f64, TrainError> {
         let batch = self.batch(index);
-        let weights = Weights { loss: self.config.supervised_weight, entropy: None };
+        let weights = LossWeights { loss: self.config.supervised_weight, entropy: None };
         // Dropout is disabled, as in the GRPO loss.
         let taught = cross_entropy(policy, &batch, weights, cut, &mut Dropout::off(), gradients)?;
         Ok(taught.loss)

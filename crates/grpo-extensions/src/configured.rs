@@ -1,6 +1,5 @@
 //! Sections of a configuration that ask for extensions.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,13 +10,14 @@ use grpo_data::{ConfigFault, Example, Shortened, deserialize_settings};
 use grpo_model::LanguageModel;
 use grpo_rewards::Identify;
 use grpo_run::Plan;
+use grpo_train::{ExtensionMetrics, GrpoConfig, GuardConfig, StepExtension};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::{
-    Bucketing, GrpoConfig, GuardConfig, NewSimilarTexts, StepExtension, Variation, ahead, combined,
-    diversity_bonus, diversity_filter, score_archive,
+    Bucketing, NewSimilarTexts, Variation, ahead, combined, diversity_bonus, diversity_filter,
+    score_archive,
 };
 
 /// A kind of extension that a configuration can ask for. A program that knows the kind reads its
@@ -197,34 +197,18 @@ pub struct ExtensionParts<'a> {
 pub type ReadExamples<'a> =
     dyn FnMut(&str, &Path) -> Result<Vec<Example>, Box<dyn Error + Send + Sync>> + 'a;
 
-/// Metrics of extensions that the guards of a run can name.
-#[derive(Clone, Debug, Default)]
-pub struct ExtensionMetrics {
-    /// Those of the run's extensions.
-    pub of_run: BTreeSet<String>,
-    /// Those of other kinds, with the keys that ask for them.
-    pub of_others: Vec<(&'static str, &'static [&'static str])>,
-}
-
-impl ExtensionMetrics {
-    /// Sorts the metrics of all `kinds` by whether the run has an extension of this name.
-    pub fn of_kinds<M>(kinds: &[ExtensionKind<M>], extensions: &[&str]) -> Self {
-        let mut metrics = Self::default();
-        for kind in kinds {
-            for &name in kind.metrics {
-                match extensions.contains(&kind.name) {
-                    true => drop(metrics.of_run.insert(name.to_owned())),
-                    false => metrics.of_others.push((name, kind.keys)),
-                }
+/// Sorts the metrics of all `kinds` by whether the run has an extension of this name.
+pub fn metrics_of_kinds<M>(kinds: &[ExtensionKind<M>], extensions: &[&str]) -> ExtensionMetrics {
+    let mut metrics = ExtensionMetrics::default();
+    for kind in kinds {
+        for &name in kind.metrics {
+            match extensions.contains(&kind.name) {
+                true => drop(metrics.of_run.insert(name.to_owned())),
+                false => metrics.of_others.push((name, kind.keys)),
             }
         }
-        metrics
     }
-
-    /// Returns the keys that ask for a metric which the run does not have.
-    pub(crate) fn missing(&self, name: &str) -> Option<&'static [&'static str]> {
-        self.of_others.iter().find(|(other, _)| *other == name).map(|(_, keys)| *keys)
-    }
+    metrics
 }
 
 /// Parses the section `name` of a kind's keys.

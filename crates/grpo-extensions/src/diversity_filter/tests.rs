@@ -1,10 +1,10 @@
 //! Tests of the diversity filter.
 
 use grpo_data::Scored;
+use grpo_train::GrpoConfig;
 use proptest::prelude::*;
 
 use super::*;
-use crate::GrpoConfig;
 use crate::similar_texts::tests::Numbers;
 use crate::test_groups::group;
 

@@ -8,9 +8,9 @@ use grpo_data::{
     Completion, CompletionParts, ConfigFault, CounterRng, Finish, Group, Outcome, Prompt, Purpose,
     Sample, SampleKey, SampledUnder,
 };
+use grpo_train::in_range;
 use serde::{Deserialize, Serialize};
 
-use crate::error::in_range;
 use crate::{Archive, ArchivedCall};
 
 /// Replayed completions and proposals derived from them.

@@ -12,16 +12,14 @@ use grpo_data::{Completion, ConfigFault, Group, Prompt, deserialize_settings};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Rollout, RolloutError, StepKey};
 use grpo_run::Plan;
+use grpo_train::{
+    Sampled, Snapshot, StepExtension, StepSampler, TrainConfig, TrainError, UpdatedStep, in_range,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
 
-use crate::error::in_range;
-use crate::extension::{Sampled, Snapshot, StepExtension, StepSampler, UpdatedStep};
-use crate::extension_config::{
-    BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts,
-};
-use crate::{TrainConfig, TrainError};
+use crate::{BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts};
 
 /// How often the interrupt flag is checked.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(50);
@@ -68,7 +66,7 @@ pub struct Staleness {
 }
 
 /// Name of the extension.
-pub(crate) const AHEAD: &str = "staleness";
+const AHEAD: &str = "staleness";
 const KEY: &str = "train.staleness";
 const METRICS: [&str; 1] = ["sampling/staleness"];
 

@@ -7,10 +7,9 @@ use grpo_model::{
     weights_digest,
 };
 use grpo_rewards::Identity;
+use grpo_train::{GrpoConfig, LearnResult, Learner};
 
 use super::*;
-use crate::probe::LearnTimes;
-use crate::{GrpoConfig, LearnResult, Learner};
 
 /// Completions are the letters `a` to `d`; their order does not matter.
 fn identities(texts: &[&str]) -> Vec<Identity> {
@@ -190,14 +189,10 @@ fn proposals_are_new() {
 }
 
 fn learner(loss: &str) -> Learner<Transformer> {
-    learner_of(loss, false)
-}
-
-fn learner_of(loss: &str, checkpointing: bool) -> Learner<Transformer> {
     let config = ModelConfig::molgpt(&MolGptConfig::new(5, 16, 1, 2, 8)).unwrap();
     let policy = Transformer::random(&config, 3, &Device::flex().autodiff()).unwrap();
     let config: GrpoConfig = toml::from_str(&format!(
-        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4, activation_checkpointing = {checkpointing} }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
+        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
     ))
     .unwrap();
     // The reference differs from the policy.
@@ -296,30 +291,4 @@ fn a_changed_coefficient_does_not_affect_the_replay_of_the_step() {
         weights_digest(learner.policy())
     };
     assert_eq!(digest(0.1), digest(5.0));
-}
-
-/// The loss uses the graph that the penalty was computed with. Computed again, it is the same.
-#[test]
-fn a_kept_graph_does_not_change_the_update() {
-    let replay = replay(settings("samples = 4"));
-    let group = replay.group(&archive(&CALLS), &Prompt::of_ids(0, vec![0]), 0, 0);
-    let exact = PENALIZED.replace("k1", "exact");
-    for (loss, checkpointing) in [(PENALIZED, false), (PENALIZED, true), (&*exact, false)] {
-        let digest = |discards: bool| {
-            let mut learner = learner_of(loss, checkpointing);
-            let (mut groups, mut times) = ([group.clone()], LearnTimes::default());
-            let batches = learner.micro_batches(&groups).unwrap();
-            let mut batches = learner.compare_groups(&mut groups, batches).unwrap().batches;
-            if discards {
-                batches.iter_mut().for_each(|batch| batch.state.discard_scores());
-            }
-            for _update in 0..2 {
-                let mut loss = learner.loss();
-                let pass = learner.gradients(&groups, &mut batches, &mut loss, &mut times).unwrap();
-                learner.update(pass, Vec::new(), 1e-2).unwrap();
-            }
-            weights_digest(learner.policy())
-        };
-        assert_eq!(digest(false), digest(true), "{loss} {checkpointing}");
-    }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use grpo_data::{Group, Outcome, PartName, Scored};
 use grpo_rewards::{ExternalCalls, Identify, Identity, RewardInput};
 use grpo_runtime::RankError;
+use grpo_train::StepScorer;
 use serde::{Deserialize, Serialize};
 
-use crate::extension::StepScorer;
 
 /// The distinct completions of a run with their scores, in the order in which they were scored.
 ///
@@ -135,8 +135,7 @@ impl Archive {
                 .collect();
             self.known(&canonical)
         };
-        let StepScorer { rewards, decode, step, .. } = *scorer;
-        let calls = rewards.score_groups_except(groups, Some(step), &**decode, known)?;
+        let calls = scorer.score_except(groups, known)?;
         let mut uncounted: HashMap<String, Scored> = HashMap::new();
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         for (sample, canonical) in samples.zip(canonical) {

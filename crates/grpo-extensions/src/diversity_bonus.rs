@@ -7,18 +7,17 @@ use burn::tensor::Device;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
+use grpo_train::{
+    ScoredStep, StepExtension, TrainError, build_measure, check_measure, in_range, no_embedder,
+};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use crate::TrainError;
-use crate::diversity_measure::{build, check, no_embedder};
-use crate::error::in_range;
-use crate::extension::{ScoredStep, StepExtension};
-use crate::extension_config::{
+use crate::similar_texts::{NewSimilarTexts, mean_distances};
+use crate::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, as_section,
     section,
 };
-use crate::similar_texts::{NewSimilarTexts, mean_distances};
 
 /// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
 /// is the mean distance of completion i to the other completions in its group
@@ -123,7 +122,7 @@ impl DiversityBonusConfig {
     ) -> Result<DiversityBonus, TrainError> {
         let distances = match self.measure.of_texts() {
             Some(measure) => {
-                Distances::OfTexts(build(SECTION, measure, self.embedder.as_ref(), device)?)
+                Distances::OfTexts(build_measure(SECTION, measure, self.embedder.as_ref(), device)?)
             }
             None => Distances::OfTask(similarity.ok_or_else(|| {
                 ConfigFault::new(
@@ -143,7 +142,7 @@ impl DiversityBonusConfig {
     pub fn check(&self) -> Result<(), ConfigFault> {
         in_range("diversity_bonus.weight", self.weight, 0.0..=1e6)?;
         match self.measure.of_texts() {
-            Some(measure) => check(SECTION, measure, self.embedder.as_ref()),
+            Some(measure) => check_measure(SECTION, measure, self.embedder.as_ref()),
             None => no_embedder(SECTION, self.embedder.as_ref()),
         }
     }

@@ -8,18 +8,16 @@ use grpo_core::Aggregation;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
 use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
+use grpo_train::{GuardAction, GuardConfig, ScoredStep, StepExtension, TrainError, in_range};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
 
-use crate::error::in_range;
-use crate::extension::{ScoredStep, StepExtension};
-use crate::extension_config::{
+use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
+use crate::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, as_section,
     section,
 };
-use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
-use crate::{GuardAction, GuardConfig, TrainError};
 
 /// Returns the bucket of each text, or `None` for texts that belong to no bucket.
 pub type BucketFn = fn(&[&str]) -> Vec<Option<String>>;
@@ -57,7 +55,7 @@ impl fmt::Debug for Bucketing {
 }
 
 /// Name of the section and the extension.
-pub(crate) const SECTION: &str = "diversity_filter";
+const SECTION: &str = "diversity_filter";
 
 /// Returns the kind of extension that a `[diversity_filter]` section asks for.
 pub(crate) const fn kind<M>() -> ExtensionKind<M> {
