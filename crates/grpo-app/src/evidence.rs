@@ -131,7 +131,7 @@ fn some_steps(
     let path = folder.ledger_path();
     match ledger {
         Some(ledger) if !ledger.is_empty() => return Ok(ledger),
-        None if !folder.read_metrics()?.is_empty() => anyhow::bail!(
+        None if folder.has_steps()? => anyhow::bail!(
             "`{}` does not exist: it was removed, or the run was created by an older version without a ledger; restore it from a copy, or train again",
             path.display()
         ),
