@@ -22,10 +22,11 @@ use crate::run_files::{unchanged, unlisted};
 use crate::run_reward::refuse_unasked;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
+use crate::used_inputs::info_with_inputs;
 
 pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
-    let info = folder.read_info()?;
+    let info = info_with_inputs(&folder)?;
     let loaded = TrainFile::of_run(&folder, tasks)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;

@@ -18,7 +18,7 @@ use crate::device;
 use crate::eval::RowFormat;
 use crate::extensions::Extensions;
 use crate::prompts::PromptSection;
-use crate::run_files::config_of_run;
+use crate::run_files::config_with_inputs;
 use crate::task::Tasks;
 use crate::train_settings::TrainSettings;
 
@@ -55,7 +55,7 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
-        let layers = config_of_run(folder, "train")?;
+        let layers = config_with_inputs(folder, "train")?;
         Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
     }
 

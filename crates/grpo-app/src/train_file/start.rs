@@ -12,12 +12,15 @@ use grpo_train::{Parts, ReferenceFrom, StepExtensions};
 
 use crate::device;
 use crate::generate::decoder;
-use crate::models::{ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read};
-use crate::output::say;
+use crate::models::{
+    ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read, warn_if_unfinished,
+};
+use crate::output::{say, sentence};
 use crate::prompts::{Prompts, ReadExamples};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 use crate::vllm::on_servers;
+use crate::written_by::{with_writer, writer};
 
 impl TrainFile {
     /// Loads everything that the configuration refers to.
@@ -101,11 +104,14 @@ impl TrainFile {
                 &device::device()?.autodiff(),
             )
         };
-        load().with_context(|| format!("model = \"{}\"", self.model.display()))
+        let loaded = load().with_context(|| format!("model = \"{}\"", self.model.display()))?;
+        std::iter::once(&*self.model).chain(adapter).for_each(warn_if_unfinished);
+        Ok(loaded)
     }
 
-    /// Describes the files of the reward and of extensions that are missing or cannot be read.
-    pub(crate) fn missing_reward_files(&self) -> Vec<String> {
+    /// Describes the files of the reward and of extensions that are missing or cannot be read, and what
+    /// writes them according to the configurations next to this one.
+    pub(crate) fn missing_reward_files(&self, configuration: &Path) -> Vec<String> {
         let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
         let mut problems = Vec::new();
         let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
@@ -113,11 +119,14 @@ impl TrainFile {
             match files {
                 Ok(files) => {
                     let missing = files.into_iter().filter(|(_, file)| !file.exists());
-                    let said =
-                        |(_, file): (_, PathBuf)| format!("{} does not exist yet", file.display());
+                    let said = |(_, file): (_, PathBuf)| {
+                        let writer = writer(configuration, &file);
+                        let remedy = writer.unwrap_or_else(|| "check the path".to_owned());
+                        format!("{} does not exist yet; {remedy}", file.display())
+                    };
                     problems.extend(missing.map(said));
                 }
-                Err(error) => problems.push(format!("{error:#}")),
+                Err(error) => problems.push(sentence(&with_writer(error, Some(configuration)))),
             }
         }
         problems
