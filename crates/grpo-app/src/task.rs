@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
+use grpo_model::{Families, FamilyKind, ModelFormats};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_run::BestTable;
@@ -26,6 +27,11 @@ pub trait Task: Sync {
 
     /// Returns the reward types for the `[reward]` section.
     fn rewards(&self) -> Vec<RewardKind> {
+        Vec::new()
+    }
+
+    /// Returns the model families that the task adds.
+    fn families(&self) -> Vec<&'static FamilyKind> {
         Vec::new()
     }
 
@@ -345,6 +351,19 @@ impl Tasks {
             }
         }
         row
+    }
+
+    /// Returns the model families of the program and of all tasks.
+    ///
+    /// # Panics
+    /// Panics if two of them have the same name.
+    pub fn families(&self) -> Families {
+        Families::default().with(self.iter().flat_map(|task| task.families()))
+    }
+
+    /// Returns what a model folder can contain.
+    pub fn formats(&self) -> ModelFormats {
+        ModelFormats { families: self.families(), codecs: self.codecs() }
     }
 
     /// Returns the codecs of all tasks.

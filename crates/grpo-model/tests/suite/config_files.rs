@@ -1,18 +1,18 @@
 //! Supported and rejected `config.json` files.
 
 use grpo_model::{
-    Activation, Biases, Family, HeadKind, ModelConfig, Positions, RotaryConfig, RotaryScaling,
+    Activation, Biases, FamilyKind, HeadKind, ModelConfig, Positions, RotaryConfig, RotaryScaling,
 };
 use serde_json::{Value, json};
 
 use crate::configs::{
-    bert, config, gpt2, infiller, language_models, llama, molgpt, qwen2, qwen3, sequence_scorer,
-    token_classifier, with,
+    bert, config, families, gpt2, infiller, language_models, llama, molgpt, qwen2, qwen3,
+    sequence_scorer, token_classifier, with,
 };
 
 #[track_caller]
 fn check_refused(json: Value, expected: &str) {
-    assert_eq!(ModelConfig::from_json(&json.to_string()).unwrap_err(), expected);
+    assert_eq!(families().parse(&json.to_string()).unwrap_err(), expected);
 }
 
 fn without(mut json: Value, key: &str) -> Value {
@@ -20,7 +20,7 @@ fn without(mut json: Value, key: &str) -> Value {
     json
 }
 
-const KNOWN: &str = "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer, token_classifier";
+const KNOWN: &str = "supported model families: gpt2, llama, qwen2, qwen3, bert, molgpt, infiller, sequence_scorer, token_classifier";
 
 #[test]
 fn families_that_are_not_known() {
@@ -34,17 +34,17 @@ fn families_that_are_not_known() {
     );
     check_refused(
         without(llama(), "model_type"),
-        &format!("missing model_type (transformers) or architecture (MolGPT); {KNOWN}"),
+        &format!("missing model_type (transformers) or architecture (models of tasks); {KNOWN}"),
     );
     assert_eq!(
         ModelConfig::from_json("[]").unwrap_err(),
         "found a list; expected an object; copy the file from the original again"
     );
-    for family in Family::ALL {
+    for family in families().iter() {
         let of_texts = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()];
         let of_characters = [infiller(), sequence_scorer(), token_classifier()];
         let found = of_texts.into_iter().chain(of_characters);
-        let found: Vec<Family> = found.map(|json| config(&json).family()).collect();
+        let found: Vec<&FamilyKind> = found.map(|json| config(&json).family()).collect();
         assert!(found.contains(&family), "{family:?}");
     }
 }
@@ -260,7 +260,7 @@ fn sizes_of_other_families_that_do_not_fit() {
         ],
     );
     let message =
-        ModelConfig::from_json(&with(molgpt(), json!({"dropout": 0.1})).to_string()).unwrap_err();
+        families().parse(&with(molgpt(), json!({"dropout": 0.1})).to_string()).unwrap_err();
     assert!(
         message.starts_with("unknown key `dropout`, expected one of `architecture`"),
         "{message}"

@@ -1,12 +1,24 @@
 //! Configurations of small models for every family.
 
-use grpo_model::ModelConfig;
+use grpo_infill::FAMILIES;
+use grpo_model::{Families, ModelConfig, ModelFormats};
+use grpo_molecules::MOLGPT;
 use serde_json::{Value, json};
+
+/// The families of this crate and of the tasks, whose models use everything that others do not.
+pub(crate) fn families() -> Families {
+    Families::default().with([&MOLGPT]).with(FAMILIES)
+}
+
+/// Model folders of these families with a tokenizer or none.
+pub(crate) fn formats() -> ModelFormats {
+    ModelFormats { families: families(), ..ModelFormats::default() }
+}
 
 /// Parses a `config.json`.
 #[track_caller]
 pub(crate) fn config(json: &Value) -> ModelConfig {
-    ModelConfig::from_json(&json.to_string()).unwrap()
+    families().parse(&json.to_string()).unwrap()
 }
 
 /// Returns `json` with the keys of `change` added or replaced.

@@ -5,18 +5,21 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs};
+use grpo_data::Codec;
 use grpo_model::{
-    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig,
-    StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
+    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelFolder, ModelSpec, StoredAs,
+    StoredTensors, TokenBatch, Transformer, linear_weights,
 };
 
+use grpo_molecules::MolGptConfig;
+
+use crate::configs::formats;
 use crate::families::attention;
 use crate::oracle::WEIGHTS;
 use crate::support::{assert_close, device, host, named_tensors, shaken_by};
 
 fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> ModelConfig {
-    ModelConfig::molgpt(&MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd)).unwrap()
+    MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd).to_config().unwrap()
 }
 
 fn model(config: &ModelConfig, device: &Device) -> Transformer {
@@ -189,7 +192,7 @@ fn later_tokens_change_nothing() {
 #[test]
 fn parameters_are_counted_as_published() {
     let count = |vocab, block| {
-        let config = ModelConfig::molgpt(&MolGptConfig::new(vocab, block, 8, 8, 256)).unwrap();
+        let config = MolGptConfig::new(vocab, block, 8, 8, 256).to_config().unwrap();
         Transformer::random(&config, 0, &device()).unwrap().num_params()
     };
     assert_eq!(count(94, 100), 6_392_832);
@@ -237,7 +240,7 @@ fn weights_survive_the_way_out_and_in() {
     let folder = tempfile::tempdir().unwrap();
     let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let again = ModelFolder::load(folder.path(), &Codecs::default(), &device).unwrap();
+    let again = ModelFolder::load(folder.path(), &formats(), &device).unwrap();
     assert_eq!(again.spec.config, spec.config);
     assert_eq!(named_tensors(&again.model), named_tensors(&model));
     let row: &[u32] = &[0, 3, 10];
@@ -280,7 +283,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let load = |config: &ModelConfig| {
         let json = serde_json::to_string(config.json()).unwrap();
         std::fs::write(folder.path().join("config.json"), json).unwrap();
-        ModelFolder::load(folder.path(), &Codecs::default(), &device)
+        ModelFolder::load(folder.path(), &formats(), &device)
     };
     let refusal = |config: &ModelConfig| load(config).unwrap_err().to_string();
     let bytes_of_good = bytes(&good);

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::Codec;
-use grpo_infill::Characters;
+use grpo_infill::{Characters, InfillerConfig, SequenceScorer};
 use grpo_model::{
-    Dropout, InfillerConfig, LanguageModel, ModelConfig, ModelSpec, SequenceScorer, StoredAs,
-    Transformer, linear_weights, weights_digest,
+    Dropout, LanguageModel, ModelSpec, StoredAs, Transformer, linear_weights, weights_digest,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -18,8 +17,7 @@ use crate::configs::{bert, config, infiller, molgpt, sequence_scorer, with};
 use crate::gradients::{IntoGradients, check};
 use crate::oracle::Oracle;
 use crate::support::{
-    assert_close, characters, codecs, device, host, named_tensors, shaken, shakes, weights,
-    write_folder,
+    assert_close, characters, device, host, named_tensors, shaken, shakes, weights, write_folder,
 };
 
 /// Special tokens in vocabularies of 19 IDs.
@@ -124,7 +122,7 @@ fn with_another_vector(json: &Value, scorer: &SequenceScorer, id: u32) -> Sequen
     table[id as usize * 24..][..24].iter_mut().zip(shakes("other")).for_each(|(x, y)| *x += y);
     let folder = tempfile::tempdir().unwrap();
     write_folder(folder.path(), &config(json), &changed);
-    SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap().1
+    SequenceScorer::load(folder.path(), &device()).unwrap().1
 }
 
 #[test]
@@ -168,7 +166,7 @@ fn a_score_is_off_the_tape_and_the_same_there() {
 #[test]
 fn a_head_begins_with_its_first_values() {
     let sizes = InfillerConfig::new(19, 8, 1, 3, 24);
-    let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+    let config = sizes.sequence_scorer().unwrap();
     let model = Transformer::random(&config, 0, &device()).unwrap();
     let listed: Vec<String> = named_tensors(&model)
         .iter()
@@ -237,8 +235,7 @@ fn folders_of_other_families_are_no_judges() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(&json);
         write_folder(folder.path(), &config, &weights(&shaken(&config, 1, &device())));
-        let refusal =
-            SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap_err().to_string();
+        let refusal = SequenceScorer::load(folder.path(), &device()).unwrap_err().to_string();
         let expected = format!(
             "{} is not a judge: its model family is {family}; expected sequence_scorer, as written by `grpo train-judge`",
             folder.path().display()
@@ -256,7 +253,7 @@ fn a_judge_survives_the_way_out_and_in() {
     let config = config(&json);
     let spec = ModelSpec { codec: Codec::from_text_codec(characters(&config)), config };
     spec.write(folder.path(), scorer.model(), StoredAs::F32).unwrap();
-    let (again, judge) = SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap();
+    let (again, judge) = SequenceScorer::load(folder.path(), &device()).unwrap();
     assert_eq!(again.config, spec.config);
     assert_eq!(again.codec.own::<Characters>(), spec.codec.own::<Characters>());
     assert_eq!(judge.score(TEXTS[0]).to_bits(), scorer.score(TEXTS[0]).to_bits());

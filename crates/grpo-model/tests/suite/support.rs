@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{Codec, Codecs, TextCodec};
+use grpo_data::{Codec, TextCodec};
 use grpo_infill::Characters;
 use grpo_kernels::is_cpu;
 use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
+
+use crate::configs::families;
 
 /// Returns the device under test: the one that Burn's environment variable `BURN_DEVICE` names, or the
 /// CPU in a build without a GPU.
@@ -60,14 +62,14 @@ pub(crate) fn shaken_by(
     }
     let folder = tempfile::tempdir().unwrap();
     write_folder(folder.path(), config, &weights);
-    ModelFolder::load_model(folder.path(), device).unwrap()
+    ModelFolder::load_model(folder.path(), &families(), device).unwrap()
 }
 
 /// Writes a model directory without a vocabulary, except for character models, which require one.
 pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weights) {
     let json = serde_json::to_string(config.json()).unwrap();
     std::fs::write(folder.join("config.json"), json).unwrap();
-    if config.family().reads_characters() {
+    if grpo_infill::FAMILIES.contains(&config.family()) {
         std::fs::write(folder.join("characters.json"), characters(config).to_json()).unwrap();
     }
     std::fs::write(folder.join("model.safetensors"), safetensors_bytes(weights)).unwrap();
@@ -141,9 +143,4 @@ pub(crate) fn read_safetensors(path: &Path) -> Weights {
     file.iter()
         .map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data()))))
         .collect()
-}
-
-/// Codecs for models that read characters.
-pub(crate) fn codecs() -> Codecs {
-    Codecs::new(vec![Characters::CODEC])
 }

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use grpo_data::Prefix;
-use grpo_model::{
-    Dropout, Frozen, ImportedMolGpt, LanguageModel, MolGptImport, TokenBatch, score_completions,
-};
+use grpo_model::{Dropout, Frozen, LanguageModel, TokenBatch, score_completions};
+use grpo_molecules::{ImportedMolGpt, MolGptImport};
 use serde_json::Value;
 
 use crate::support::{assert_close, host};

@@ -1,19 +1,83 @@
 //! Models, settings and prompts that are shared by several tests.
 
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs, Completion, Group, Prompt, Purpose};
+use grpo_data::{Codec, Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{
-    Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
-    WeightPrecision,
+    ConditionIds, Conditions, Description, FamilyKind, Frozen, HeadKind, ModelConfig, ModelFolder,
+    ModelFormats, ModelSpec, Names, StoredAs, TokenType, Transformer, WeightPrecision,
 };
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use serde_json::{Value, json};
 
 pub(crate) const VOCABULARY: usize = 12;
 pub(crate) const CONTEXT: usize = 20;
 pub(crate) const END: u32 = 0;
 pub(crate) const KEY: StepKey =
     StepKey { seed: 7, purpose: Purpose::SAMPLING, step: 3, policy_version: 5 };
+
+/// A family of models that can read conditions, registered from outside of its crate.
+static CONDITIONAL: FamilyKind = FamilyKind {
+    name: "conditional",
+    about: "a GPT-2 with conditions",
+    not_causal: None,
+    vocabulary: None,
+    names: Names {
+        prefix: "",
+        blocks: "blocks.",
+        outside: &[
+            ("token_embedding", "tok_emb"),
+            ("type_embedding", "type_emb"),
+            ("position_embedding", "pos_emb!"),
+            ("norm", "ln_f"),
+            ("head", "head"),
+            ("prefix.projection", "prop_nn"),
+        ],
+        inside: &[
+            ("attention_norm", "ln1"),
+            ("attention.inputs.0", "attn.query"),
+            ("attention.inputs.1", "attn.key"),
+            ("attention.inputs.2", "attn.value"),
+            ("attention.output", "attn.proj"),
+            ("mlp_norm", "ln2"),
+            ("mlp.up", "mlp.0"),
+            ("mlp.down", "mlp.2"),
+        ],
+        conv1d: false,
+        ignored: |_| false,
+    },
+    describe: |fields| {
+        let (width, heads) = (fields.size("n_embd")?, fields.size("n_head")?);
+        let values = fields.optional_size("num_props")?.unwrap_or(0);
+        let ids = match (values, fields.optional_size("lstm_layers")?.unwrap_or(0)) {
+            (0, _) => ConditionIds::None,
+            (_, 0) => ConditionIds::Tokens,
+            (_, layers) => ConditionIds::Lstm { layers },
+        };
+        Ok(Description {
+            vocabulary: fields.size("vocab_size")?,
+            context: fields.size("block_size")?,
+            width,
+            layers: fields.size("n_layer")?,
+            heads,
+            kv_heads: heads,
+            head_width: width / heads,
+            mlp_width: 4 * width,
+            token_type: Some(TokenType { rows: 2, token: 1 }),
+            conditions: Conditions { values, partial: values > 0, ids },
+            head: HeadKind::Own,
+            ..Description::default()
+        })
+    },
+};
+
+/// Returns the configuration of a model of [`CONDITIONAL`]. It takes tokens and two values if `num_props`
+/// is 2.
+pub(crate) fn conditional(sizes: Value) -> ModelConfig {
+    let Value::Object(mut json) = sizes else { panic!("an object") };
+    json.insert("model_type".to_owned(), CONDITIONAL.name.into());
+    ModelConfig::new(&CONDITIONAL, json).unwrap()
+}
 
 /// Creates a small model whose probabilities are far from uniform.
 pub(crate) fn model() -> Transformer {
@@ -22,7 +86,9 @@ pub(crate) fn model() -> Transformer {
 
 /// Creates a model whose initial weights are scaled by `scale` and then perturbed.
 pub(crate) fn scaled(scale: f32) -> Transformer {
-    let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, CONTEXT, 2, 2, 16)).unwrap();
+    let config = conditional(json!({
+        "vocab_size": VOCABULARY, "block_size": CONTEXT, "n_layer": 2, "n_head": 2, "n_embd": 16,
+    }));
     shaken(config, scale, 0.4, WeightPrecision::F32)
 }
 
@@ -36,6 +102,7 @@ pub(crate) fn shaken(
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
     let model = Transformer::random(&config, 1, &device).unwrap();
+    let formats = ModelFormats { families: config.family().into(), ..ModelFormats::default() };
     let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
@@ -46,7 +113,7 @@ pub(crate) fn shaken(
         number.copy_from_slice(&(scale * value + shake * away).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load_in(folder.path(), &Codecs::default(), precision, &device).unwrap().model
+    ModelFolder::load_in(folder.path(), &formats, precision, &device).unwrap().model
 }
 
 /// Returns numbers between −½ and ½.

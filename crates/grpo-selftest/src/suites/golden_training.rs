@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use burn::tensor::{Device, TensorData};
+use burn::tensor::TensorData;
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
 use grpo_model::{Frozen, Parameter, Policy, Positions, StoredTensors, Transformer, parameters};
@@ -13,9 +13,9 @@ use grpo_train::{
 };
 
 use super::golden_models::{LOGITS, check_ids, check_length, load, logits, start};
-use crate::SelftestError;
 use crate::golden::{ExpectedTraining, GoldenModel};
 use crate::report::{Suite, Tolerance};
+use crate::{Options, SelftestError};
 
 /// Relative tolerance for the gradient norm and for the loss, which counts as at least 0.01.
 const OF_STEP: f64 = 1e-3;
@@ -26,11 +26,12 @@ const OF_DISTANCE: f64 = 3e-3;
 pub(super) fn suite(
     golden: &GoldenModel,
     expected: &ExpectedTraining,
-    device: &Device,
+    options: &Options,
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("optimizer steps", golden, "TRL and torch");
-    let before = load(&golden.path.join("before"), &device.clone().autodiff())?;
-    let after = load(&golden.path.join("after"), device)?;
+    let device = &options.device;
+    let before = load(&golden.path.join("before"), options, &device.clone().autodiff())?;
+    let after = load(&golden.path.join("after"), options, device)?;
     if before.description() != after.description() {
         let problem = "the models in before and after have different sizes";
         return Err(golden.fault("steps", problem.to_owned()));

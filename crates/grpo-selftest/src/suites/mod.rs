@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use grpo_data::regular_file;
 use grpo_kernels::{Half, computes_in};
+use grpo_model::Families;
 
 use crate::golden::{
     Expected, GoldenAdvantages, GoldenLoss, GoldenModel, read_advantages, read_losses, read_models,
@@ -34,6 +35,8 @@ pub struct Options {
     pub golden: Option<PathBuf>,
     /// Device to test.
     pub device: Device,
+    /// Families that the models of the folder can belong to.
+    pub families: Families,
 }
 
 /// Runs all suites.
@@ -55,7 +58,7 @@ pub fn run(options: &Options) -> Result<Report, SelftestError> {
     suites.extend(of_scores(device));
     suites.extend([Half::Bf16, Half::F16].map(|format| products::suite(format, device)));
     for golden in &models {
-        suites.push(of_model(golden, device)?);
+        suites.push(of_model(golden, options)?);
     }
     Ok(Report { suites })
 }
@@ -101,15 +104,15 @@ fn of_scores(device: &Device) -> Vec<Suite> {
     values.chain(gradients).collect()
 }
 
-fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestError> {
+fn of_model(golden: &GoldenModel, options: &Options) -> Result<Suite, SelftestError> {
     match &golden.expected {
-        Expected::Policy(sequences) => golden_models::policy(golden, sequences, device),
-        Expected::Encoder(sentences) => golden_models::encoder(golden, sentences, device),
-        Expected::Embedder(texts) => golden_embedder::suite(golden, texts, device),
-        Expected::Infiller(texts) => golden_texts::infiller(golden, texts, device),
-        Expected::Scorer(texts) => golden_texts::scorer(golden, texts, device),
-        Expected::Adapter(expected) => golden_models::adapter(golden, expected, device),
-        Expected::Training(expected) => golden_training::suite(golden, expected, device),
+        Expected::Policy(sequences) => golden_models::policy(golden, sequences, options),
+        Expected::Encoder(sentences) => golden_models::encoder(golden, sentences, options),
+        Expected::Embedder(texts) => golden_embedder::suite(golden, texts, &options.device),
+        Expected::Infiller(texts) => golden_texts::infiller(golden, texts, options),
+        Expected::Scorer(texts) => golden_texts::scorer(golden, texts, options),
+        Expected::Adapter(expected) => golden_models::adapter(golden, expected, options),
+        Expected::Training(expected) => golden_training::suite(golden, expected, options),
     }
 }
 
