@@ -35,6 +35,11 @@ pub trait Task: Sync {
         Vec::new()
     }
 
+    /// Returns the model folder that commands read if none is given.
+    fn default_model(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns the codecs for model folders.
     fn codecs(&self) -> Vec<CodecKind> {
         Vec::new()

@@ -49,6 +49,10 @@ impl Task for Molecules {
         vec![&MOLGPT]
     }
 
+    fn default_model(&self) -> Option<&'static str> {
+        Some("data/molecules/prior")
+    }
+
     fn codecs(&self) -> Vec<CodecKind> {
         vec![Vocabulary::CODEC]
     }

@@ -28,12 +28,7 @@ pub(crate) struct AttentionArguments {
     #[arg(value_name = "TEXT", help_heading = "Input")]
     text: String,
     /// Model folder
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        default_value = "data/molecules/prior",
-        help_heading = "Input"
-    )]
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     model: PathBuf,
     /// Adapter folder (PEFT format)
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]

@@ -122,8 +122,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let own_trunk =
         file.masked_lm.map(|steps| OwnTrunk::of(&file, steps, &spec, &data.passages, &device));
     let own_trunk = own_trunk.transpose()?;
-    let files = infiller.files.iter().map(|(_, path)| ("infiller", path.clone()));
-    let files: Vec<_> = files.chain([("text", file.data.file.clone())]).collect();
+    let text = [("text", file.data.file.clone())];
+    let files: Vec<_> = infiller.files.iter().cloned().chain(text).collect();
     let run = start.folder(&file, &file.run, file.seed, &files)?;
     // If there is a checkpoint, the judge in it already includes the trunk.
     if let (Some(own_trunk), false) = (own_trunk, run.has_checkpoint()) {

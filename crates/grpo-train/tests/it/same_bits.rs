@@ -42,7 +42,7 @@ fn truncated() -> SamplingConfig {
     }
 }
 
-fn prompts(vocabulary: usize) -> Vec<Prompt> {
+pub(crate) fn prompts(vocabulary: usize) -> Vec<Prompt> {
     let id = |t: usize, index: u32| ((t * 7 + index as usize * 3 + 1) % vocabulary) as u32;
     let of = |(&length, index)| {
         Prompt::of_ids(index, (0..length).map(|t| id(t, index)).collect::<Vec<u32>>())
@@ -53,7 +53,7 @@ fn prompts(vocabulary: usize) -> Vec<Prompt> {
 /// Takes two steps, the second one with weights that the first one has moved, in all precisions, and
 /// with two ways of sampling. One of them is repeated with the activations of the rollout.
 #[track_caller]
-fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
+pub(crate) fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
     for precision in [ProductPrecision::F32, ProductPrecision::Bf16, ProductPrecision::F16] {
         let whole = SamplingConfig { max_new_tokens: 20, ..config().sampling };
         for (sampling, kl) in [(whole, KlEstimator::Exact), (truncated(), KlEstimator::K3)] {
