@@ -20,39 +20,30 @@ use crate::Characters;
 
 /// The family `infiller`: a bidirectional character-level transformer that fills in blanks.
 pub static INFILLER: FamilyKind = FamilyKind {
-    name: "infiller",
-    about: "infillers, which fill the blanks of texts of characters",
     not_causal: Some(
         "an infiller, which fills blanks and does not predict next tokens; use it with `grpo fill`, or train it with `grpo train` and a [passages] section",
     ),
     vocabulary: VOCABULARY,
-    names: NAMES,
-    describe: |fields| describe(&INFILLER, fields),
+    ..FamilyKind::new("infiller", NAMES, |fields| describe(&INFILLER, fields))
 };
 
 /// The family `sequence_scorer`: an infiller with a head that scores the entire text.
 pub static SEQUENCE_SCORER: FamilyKind = FamilyKind {
-    name: "sequence_scorer",
-    about: "judges, which score texts of characters",
     not_causal: Some(
         "an encoder (sequence_scorer), which does not predict next tokens; use a causal language model",
     ),
     vocabulary: VOCABULARY,
-    names: NAMES,
-    describe: |fields| describe(&SEQUENCE_SCORER, fields),
+    ..FamilyKind::new("sequence_scorer", NAMES, |fields| describe(&SEQUENCE_SCORER, fields))
 };
 
 /// The family `token_classifier`: an infiller with a head that assigns each token to one of several
 /// classes.
 pub static TOKEN_CLASSIFIER: FamilyKind = FamilyKind {
-    name: "token_classifier",
-    about: "classifiers of characters",
     not_causal: Some(
         "an encoder (token_classifier), which does not predict next tokens; use a causal language model",
     ),
     vocabulary: VOCABULARY,
-    names: NAMES,
-    describe: |fields| describe(&TOKEN_CLASSIFIER, fields),
+    ..FamilyKind::new("token_classifier", NAMES, |fields| describe(&TOKEN_CLASSIFIER, fields))
 };
 
 /// All families of this crate.

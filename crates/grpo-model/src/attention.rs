@@ -7,7 +7,7 @@ use grpo_kernels::{
     padded_attention,
 };
 
-use crate::description::Description;
+use crate::description::{Description, QueryKeyNorm};
 use crate::layers::{Linear, Norm};
 use crate::parameters::Parameters;
 use crate::pass::{Pass, Visibility};
@@ -53,13 +53,15 @@ impl Attention {
             let bias = of.biases.attention_inputs;
             inputs.push(Linear::new(parameters, &name, [of.width, output], bias)?);
         }
-        let mut norm = |part: &str| match of.query_key_norm {
-            true => {
-                Norm::new(parameters, &format!("{name}.{part}"), of.head_width, of.norm).map(Some)
-            }
-            false => Ok(None),
+        let mut norm = |part: &str, columns: usize| {
+            let width = match of.query_key_norm {
+                QueryKeyNorm::None => return Ok(None),
+                QueryKeyNorm::EachHead => of.head_width,
+                QueryKeyNorm::AllHeads => columns,
+            };
+            Norm::new(parameters, &format!("{name}.{part}"), width, of.norm).map(Some)
         };
-        let (query_norm, key_norm) = (norm("query_norm")?, norm("key_norm")?);
+        let (query_norm, key_norm) = (norm("query_norm", queries)?, norm("key_norm", keys)?);
         let output = Linear::new(
             parameters,
             &format!("{name}.output"),
@@ -145,6 +147,7 @@ impl Attention {
             return None;
         }
         let norms = match (&self.query_norm, &self.key_norm) {
+            (Some(query), Some(_)) if query.width() != self.heads.width => return None,
             (Some(query), Some(key)) => {
                 // Both have the ε of the model.
                 let ((query, epsilon), (key, _)) = (query.as_rms_norm()?, key.as_rms_norm()?);
@@ -190,7 +193,7 @@ impl Attention {
             let x = match norm {
                 Some(norm) => {
                     let [rows, columns] = x.dims();
-                    let width = self.heads.width;
+                    let width = norm.width();
                     let by_head = x.reshape([rows * columns / width, width]);
                     norm.forward(by_head).reshape([rows, columns])
                 }

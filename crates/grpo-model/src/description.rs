@@ -45,8 +45,8 @@ pub struct Description {
     pub joint_inputs: bool,
     /// Linear layers that have a bias.
     pub biases: Biases,
-    /// Whether queries and keys are normalised per head before the rotation (Qwen3).
-    pub query_key_norm: bool,
+    /// How queries and keys are normalised before the rotation.
+    pub query_key_norm: QueryKeyNorm,
     /// How the attention of single layers differs. Empty if it is the same in all layers.
     pub layer_attention: Vec<LayerAttention>,
     /// Constant factors.
@@ -84,7 +84,7 @@ impl Default for Description {
             activation: Activation::Gelu,
             joint_inputs: false,
             biases: Biases::everywhere(true),
-            query_key_norm: false,
+            query_key_norm: QueryKeyNorm::None,
             layer_attention: Vec::new(),
             scales: Scales::default(),
             causal: true,
@@ -96,11 +96,30 @@ impl Default for Description {
     }
 }
 
+/// Normalisation of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKeyNorm {
+    /// They are not normalised.
+    None,
+    /// Each head is normalised by itself (Qwen3).
+    EachHead,
+    /// All heads are normalised together (OLMo 2).
+    AllHeads,
+}
+
 /// Options of the attention of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LayerAttention {
     /// Whether queries and keys are rotated, if positions are rotary.
     pub rotated: bool,
+}
+
+impl LayerAttention {
+    /// Returns the options of a layer that rotates queries and keys or does not.
+    pub fn with_rotation(rotated: bool) -> Self {
+        Self { rotated }
+    }
 }
 
 impl Default for LayerAttention {

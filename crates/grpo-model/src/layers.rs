@@ -301,6 +301,11 @@ impl Norm {
         })
     }
 
+    /// Returns the width of the rows.
+    pub(crate) fn width(&self) -> usize {
+        self.weight.dims()[0]
+    }
+
     /// Returns `x + y` and its norm.
     pub(crate) fn forward_sum(&self, x: Tensor<2>, y: Tensor<2>) -> [Tensor<2>; 2] {
         let weight = operand(self.weight.val(), &x);

@@ -52,7 +52,7 @@ pub use checkpoint::{ConvertedWeights, INDEX_FILE, WEIGHTS_FILE};
 pub use config::ModelConfig;
 pub use description::{
     Activation, Biases, ConditionIds, Conditions, Description, HeadKind, LayerAttention, NormKind,
-    NormOrder, Positions, RotaryConfig, RotaryScaling, Scales, TokenType,
+    NormOrder, Positions, QueryKeyNorm, RotaryConfig, RotaryScaling, Scales, TokenType,
 };
 pub use digest::{WeightsDigest, largest_weight, weights_digest};
 pub use dropout::Dropout;

@@ -18,12 +18,8 @@ use crate::vocabulary::VOCABULARY_FILE;
 
 /// The family `molgpt`.
 pub static MOLGPT: FamilyKind = FamilyKind {
-    name: "molgpt",
-    about: "MolGPT, with or without conditions",
-    not_causal: None,
     vocabulary: Some(VocabularyFile { name: VOCABULARY_FILE, required: None }),
-    names: NAMES,
-    describe,
+    ..FamilyKind::new("molgpt", NAMES, describe)
 };
 
 const NAMES: Names = Names {

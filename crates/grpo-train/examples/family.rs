@@ -16,27 +16,22 @@ use grpo_rewards::PatternReward;
 use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, unconditional_prompts};
 
 /// The family, as a task or a program registers it.
-pub(crate) static SQUARED: FamilyKind = FamilyKind {
-    name: "squared",
-    about: "transformers with squared activations",
-    not_causal: None,
-    vocabulary: None,
-    names: Names {
-        prefix: "model.",
-        blocks: "layers.",
-        outside: &[("token_embedding", "embed_tokens"), ("norm", "norm"), ("head", "lm_head")],
-        inside: &[
-            ("attention.inputs.0", "self_attn.qkv_proj"),
-            ("attention.output", "self_attn.o_proj"),
-            ("linears.0", "mlp.up_proj"),
-            ("linears.1", "mlp.down_proj"),
-            ("norms.0", "post_attention_layernorm"),
-            ("norms.1", "post_feedforward_layernorm"),
-        ],
-        conv1d: false,
-        ignored: |_| false,
-    },
-    describe,
+pub(crate) static SQUARED: FamilyKind = FamilyKind::new("squared", NAMES, describe);
+
+const NAMES: Names = Names {
+    prefix: "model.",
+    blocks: "layers.",
+    outside: &[("token_embedding", "embed_tokens"), ("norm", "norm"), ("head", "lm_head")],
+    inside: &[
+        ("attention.inputs.0", "self_attn.qkv_proj"),
+        ("attention.output", "self_attn.o_proj"),
+        ("linears.0", "mlp.up_proj"),
+        ("linears.1", "mlp.down_proj"),
+        ("norms.0", "post_attention_layernorm"),
+        ("norms.1", "post_feedforward_layernorm"),
+    ],
+    conv1d: false,
+    ignored: |_| false,
 };
 
 fn describe(fields: &Fields<'_>) -> Result<Description, String> {
@@ -62,7 +57,7 @@ fn describe(fields: &Fields<'_>) -> Result<Description, String> {
             scaling: RotaryScaling::Default,
         }),
         layer_attention: (1..=layers)
-            .map(|layer| LayerAttention { rotated: layer % 4 != 0 })
+            .map(|layer| LayerAttention::with_rotation(layer % 4 != 0))
             .collect(),
         joint_inputs: true,
         biases: Biases::everywhere(false),

@@ -7,14 +7,10 @@ use crate::names::Names;
 
 /// The family `bert`.
 pub static BERT: FamilyKind = FamilyKind {
-    name: "bert",
-    about: "BERT, an encoder",
     not_causal: Some(
         "an encoder (bert), which does not predict next tokens; use a causal language model",
     ),
-    vocabulary: None,
-    names: NAMES,
-    describe,
+    ..FamilyKind::new("bert", NAMES, describe)
 };
 
 const NAMES: Names = Names {

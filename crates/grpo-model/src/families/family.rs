@@ -11,12 +11,10 @@ use crate::names::Names;
 use crate::{Description, ModelConfig, ModelError};
 
 /// A model family: everything that loading, writing, adapters, sampling and training have to know of
-/// its checkpoints. Each is a constant in one file.
+/// its checkpoints. Each is a constant in one file, made from [`FamilyKind::new`].
 pub struct FamilyKind {
     /// Value of `model_type` in `config.json`.
     pub name: &'static str,
-    /// What the family is, as a noun phrase.
-    pub about: &'static str,
     /// What its models are instead, and how they are used, if they do not continue text from left to
     /// right: for example "an encoder (bert), which does not predict next tokens".
     pub not_causal: Option<&'static str>,
@@ -40,6 +38,15 @@ pub struct VocabularyFile {
 }
 
 impl FamilyKind {
+    /// Creates a family of causal language models with tokenizers.
+    pub const fn new(
+        name: &'static str,
+        names: Names,
+        describe: fn(&Fields<'_>) -> Result<Description, String>,
+    ) -> Self {
+        Self { name, not_causal: None, vocabulary: None, names, describe }
+    }
+
     /// Returns whether the models continue text from left to right.
     pub fn is_causal(&self) -> bool {
         self.not_causal.is_none()

@@ -6,27 +6,20 @@
 
 use super::{FamilyKind, Fields};
 use crate::description::{
-    Activation, Biases, Description, HeadKind, NormKind, Positions, RotaryConfig, RotaryScaling,
+    Activation, Biases, Description, HeadKind, NormKind, Positions, QueryKeyNorm, RotaryConfig,
+    RotaryScaling,
 };
 use crate::names::Names;
 
 /// The family `llama`: Llama 1 to 3, and other models with the same architecture.
 pub static LLAMA: FamilyKind =
-    kind("llama", "Llama 1 to 3", |fields| describe(Variant::Llama, fields));
+    FamilyKind::new("llama", NAMES, |fields| describe(Variant::Llama, fields));
 /// The family `qwen2`: Qwen2 and Qwen2.5, which are Llama models with query, key and value biases.
 pub static QWEN2: FamilyKind =
-    kind("qwen2", "Qwen2 and Qwen2.5", |fields| describe(Variant::Qwen2, fields));
+    FamilyKind::new("qwen2", NAMES, |fields| describe(Variant::Qwen2, fields));
 /// The family `qwen3`: dense Qwen3 models, which are Llama models with query and key norms.
 pub static QWEN3: FamilyKind =
-    kind("qwen3", "dense Qwen3", |fields| describe(Variant::Qwen3, fields));
-
-const fn kind(
-    name: &'static str,
-    about: &'static str,
-    describe: fn(&Fields<'_>) -> Result<Description, String>,
-) -> FamilyKind {
-    FamilyKind { name, about, not_causal: None, vocabulary: None, names: NAMES, describe }
-}
+    FamilyKind::new("qwen3", NAMES, |fields| describe(Variant::Qwen3, fields));
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
@@ -103,7 +96,10 @@ fn describe(variant: Variant, fields: &Fields<'_>) -> Result<Description, String
         positions: Positions::Rotary(rotary(fields, context)?),
         activation: Activation::SwiGlu,
         biases,
-        query_key_norm: variant == Variant::Qwen3,
+        query_key_norm: match variant {
+            Variant::Qwen3 => QueryKeyNorm::EachHead,
+            Variant::Llama | Variant::Qwen2 => QueryKeyNorm::None,
+        },
         head: match fields.flag("tie_word_embeddings", false)? {
             true => HeadKind::Tied,
             false => HeadKind::Own,

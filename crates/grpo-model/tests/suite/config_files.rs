@@ -1,7 +1,8 @@
 //! Supported and rejected `config.json` files.
 
 use grpo_model::{
-    Activation, Biases, FamilyKind, HeadKind, ModelConfig, Positions, RotaryConfig, RotaryScaling,
+    Activation, Biases, FamilyKind, HeadKind, ModelConfig, Positions, QueryKeyNorm, RotaryConfig,
+    RotaryScaling,
 };
 use serde_json::{Value, json};
 
@@ -280,10 +281,10 @@ fn defaults_are_those_of_transformers() {
     let default = RotaryConfig { base: 10_000.0, scaling: RotaryScaling::Default };
     assert_eq!(llama.positions, Positions::Rotary(default));
     let qwen3 = of(with(small.clone(), json!({"model_type": "qwen3"})));
-    assert_eq!((qwen3.head_width, qwen3.query_key_norm), (128, true));
+    assert_eq!((qwen3.head_width, qwen3.query_key_norm), (128, QueryKeyNorm::EachHead));
     let qwen2 = of(with(small, json!({"model_type": "qwen2"})));
     let inputs = Biases { attention_inputs: true, attention_output: false, mlp: false };
-    assert_eq!((qwen2.biases, qwen2.query_key_norm), (inputs, false));
+    assert_eq!((qwen2.biases, qwen2.query_key_norm), (inputs, QueryKeyNorm::None));
     let gpt2 = of(gpt2());
     assert_eq!(
         (gpt2.mlp_width, gpt2.head, gpt2.activation),

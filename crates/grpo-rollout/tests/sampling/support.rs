@@ -17,12 +17,9 @@ pub(crate) const KEY: StepKey =
     StepKey { seed: 7, purpose: Purpose::SAMPLING, step: 3, policy_version: 5 };
 
 /// A family of models that can read conditions, registered from outside of its crate.
-static CONDITIONAL: FamilyKind = FamilyKind {
-    name: "conditional",
-    about: "a GPT-2 with conditions",
-    not_causal: None,
-    vocabulary: None,
-    names: Names {
+static CONDITIONAL: FamilyKind = FamilyKind::new(
+    "conditional",
+    Names {
         prefix: "",
         blocks: "blocks.",
         outside: &[
@@ -46,7 +43,7 @@ static CONDITIONAL: FamilyKind = FamilyKind {
         conv1d: false,
         ignored: |_| false,
     },
-    describe: |fields| {
+    |fields| {
         let (width, heads) = (fields.size("n_embd")?, fields.size("n_head")?);
         let values = fields.optional_size("num_props")?.unwrap_or(0);
         let ids = match (values, fields.optional_size("lstm_layers")?.unwrap_or(0)) {
@@ -69,7 +66,7 @@ static CONDITIONAL: FamilyKind = FamilyKind {
             ..Description::default()
         })
     },
-};
+);
 
 /// Returns the configuration of a model of [`CONDITIONAL`]. It takes tokens and two values if `num_props`
 /// is 2.

@@ -5,7 +5,9 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
-use grpo_model::{Frozen, Parameter, Policy, Positions, StoredTensors, Transformer, parameters};
+use grpo_model::{
+    Frozen, Parameter, Policy, Positions, QueryKeyNorm, StoredTensors, Transformer, parameters,
+};
 use grpo_rewards::{Outcome, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, EvalConfig, GrpoConfig, LearnResult, Learner, LossSettings,
@@ -138,7 +140,8 @@ fn weights(
 /// be rotated by an angle that depends on the key.
 fn has_idle_key_biases(model: &Transformer) -> bool {
     let of = model.description();
-    let are_compared_as_they_are = of.positions == Positions::Learned && !of.query_key_norm;
+    let are_compared_as_they_are =
+        of.positions == Positions::Learned && of.query_key_norm == QueryKeyNorm::None;
     of.joint_inputs && of.biases.attention_inputs && are_compared_as_they_are
 }
 

@@ -109,18 +109,11 @@ fn its_folders_are_read_where_it_is_registered() {
 }
 
 /// The same family without any positions.
-static UNROTATED: FamilyKind = FamilyKind {
-    name: "unrotated",
-    about: "transformers without positions",
-    not_causal: None,
-    vocabulary: None,
-    names: example::SQUARED.names,
-    describe: |fields| {
-        let squared = (example::SQUARED.describe)(fields)?;
-        let layer_attention = vec![LayerAttention { rotated: false }; squared.layers];
-        Ok(Description { layer_attention, ..squared })
-    },
-};
+static UNROTATED: FamilyKind = FamilyKind::new("unrotated", example::SQUARED.names, |fields| {
+    let squared = (example::SQUARED.describe)(fields)?;
+    let layer_attention = vec![LayerAttention::with_rotation(false); squared.layers];
+    Ok(Description { layer_attention, ..squared })
+});
 
 /// Without positions, a token in the first layer cannot tell in which order the others precede it.
 #[test]
