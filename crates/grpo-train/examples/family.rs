@@ -41,7 +41,7 @@ fn describe(fields: &Fields<'_>) -> Result<Description, String> {
             "hidden_size = {width} is not a multiple of num_attention_heads = {heads}"
         ));
     }
-    let layers = fields.size("num_hidden_layers")?;
+    let layers = fields.size_up_to("num_hidden_layers", 1 << 10)?;
     Ok(Description {
         vocabulary: fields.size("vocab_size")?,
         context: fields.size("max_position_embeddings")?,

@@ -22,6 +22,16 @@ impl<'a> Fields<'a> {
         self.optional_size(key)?.ok_or_else(|| format!("missing key '{key}'"))
     }
 
+    /// Returns a required non-negative integer that is not larger than `most`.
+    pub fn size_up_to(&self, key: &str, most: usize) -> Result<usize, String> {
+        match self.size(key)? {
+            size if size > most => {
+                Err(format!("{key} = {size} is out of range; expected at most {most}"))
+            }
+            size => Ok(size),
+        }
+    }
+
     /// Returns a non-negative integer, or `None` if the key is missing or null.
     pub fn optional_size(&self, key: &str) -> Result<Option<usize>, String> {
         self.read(key, "a non-negative integer", |value| {

@@ -12,9 +12,8 @@ use serde_json::json;
 
 use crate::adapters::{adapted, lora, shaken_adapter};
 use crate::configs::{config, formats, gpt2, llama, with};
-use crate::families::{IDS, logits};
 use crate::support::{
-    assert_same, device, host, largest, named_tensors, shaken, weights, write_model,
+    IDS, assert_same, device, host, largest, logits, named_tensors, shaken, weights, write_model,
 };
 
 /// A model whose matrices have rows of 32, 16, 64 and 40 (five blocks of 8).

@@ -8,11 +8,11 @@ use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
 use serde_json::json;
 
 use crate::support::{
-    self, CONTEXT, KEY, VOCABULARY, all_ids, completions, in_pool, prompts, settings, shaken,
+    CONTEXT, KEY, VOCABULARY, all_ids, completions, in_pool, other, prompts, settings, shaken,
 };
 
 fn model(lstm: bool) -> Transformer {
-    let config = support::conditional(json!({
+    let config = other(json!({
         "vocab_size": VOCABULARY, "block_size": CONTEXT, "n_layer": 2, "n_head": 2, "n_embd": 16,
         "num_props": 2, "lstm_layers": if lstm { 2 } else { 0 },
     }));

@@ -13,7 +13,7 @@ use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StopRule};
 use serde_json::json;
 
 use crate::support::{
-    KEY, VOCABULARY, completions, conditional, distribution, forbidding, in_pool, prompt, shaken,
+    KEY, VOCABULARY, completions, distribution, forbidding, in_pool, other, prompt, shaken,
 };
 
 /// Input of one forward pass.
@@ -37,7 +37,7 @@ struct Watched {
 
 impl Watched {
     fn new(context: usize) -> Self {
-        let config = conditional(json!({
+        let config = other(json!({
             "vocab_size": VOCABULARY, "block_size": context, "n_layer": 1, "n_head": 1, "n_embd": 8,
         }));
         let model = shaken(config, 2.0, 0.4, WeightPrecision::F32);

@@ -14,7 +14,7 @@ use grpo_model::{
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
 use serde_json::{Value, json};
 
-use crate::support::{END, KEY, completions, conditional, in_pool, prompt, shaken, shakes};
+use crate::support::{END, KEY, completions, in_pool, other, prompt, shaken, shakes};
 
 /// Prompt lengths around the cache page size: one token, just under a page, one page, just over a
 /// page, and more than two pages.
@@ -101,7 +101,7 @@ fn check(policy: &Policy, what: &Sampled) -> usize {
 }
 
 fn with_own_head(vocabulary: usize, width: usize, heads: usize) -> Transformer {
-    let config = conditional(json!({
+    let config = other(json!({
         "vocab_size": vocabulary, "block_size": 96, "n_layer": 2, "n_head": heads, "n_embd": width,
     }));
     shaken(config, 2.0, 0.4, WeightPrecision::F32)

@@ -4,11 +4,13 @@ use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{
-    ConditionIds, Conditions, Description, FamilyKind, Frozen, HeadKind, ModelConfig, ModelFolder,
-    ModelFormats, ModelSpec, Names, StoredAs, TokenType, Transformer, WeightPrecision,
+    Frozen, ModelConfig, ModelFolder, ModelFormats, ModelSpec, StoredAs, Transformer,
+    WeightPrecision,
 };
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use serde_json::{Value, json};
+
+use crate::other_family::OTHER;
 
 pub(crate) const VOCABULARY: usize = 12;
 pub(crate) const CONTEXT: usize = 20;
@@ -16,64 +18,12 @@ pub(crate) const END: u32 = 0;
 pub(crate) const KEY: StepKey =
     StepKey { seed: 7, purpose: Purpose::SAMPLING, step: 3, policy_version: 5 };
 
-/// A family of models that can read conditions, registered from outside of its crate.
-static CONDITIONAL: FamilyKind = FamilyKind::new(
-    "conditional",
-    Names {
-        prefix: "",
-        blocks: "blocks.",
-        outside: &[
-            ("token_embedding", "tok_emb"),
-            ("type_embedding", "type_emb"),
-            ("position_embedding", "pos_emb!"),
-            ("norm", "ln_f"),
-            ("head", "head"),
-            ("prefix.projection", "prop_nn"),
-        ],
-        inside: &[
-            ("attention_norm", "ln1"),
-            ("attention.inputs.0", "attn.query"),
-            ("attention.inputs.1", "attn.key"),
-            ("attention.inputs.2", "attn.value"),
-            ("attention.output", "attn.proj"),
-            ("mlp_norm", "ln2"),
-            ("mlp.up", "mlp.0"),
-            ("mlp.down", "mlp.2"),
-        ],
-        conv1d: false,
-        ignored: |_| false,
-    },
-    |fields| {
-        let (width, heads) = (fields.size("n_embd")?, fields.size("n_head")?);
-        let values = fields.optional_size("num_props")?.unwrap_or(0);
-        let ids = match (values, fields.optional_size("lstm_layers")?.unwrap_or(0)) {
-            (0, _) => ConditionIds::None,
-            (_, 0) => ConditionIds::Tokens,
-            (_, layers) => ConditionIds::Lstm { layers },
-        };
-        Ok(Description {
-            vocabulary: fields.size("vocab_size")?,
-            context: fields.size("block_size")?,
-            width,
-            layers: fields.size("n_layer")?,
-            heads,
-            kv_heads: heads,
-            head_width: width / heads,
-            mlp_width: 4 * width,
-            token_type: Some(TokenType { rows: 2, token: 1 }),
-            conditions: Conditions { values, partial: values > 0, ids },
-            head: HeadKind::Own,
-            ..Description::default()
-        })
-    },
-);
-
-/// Returns the configuration of a model of [`CONDITIONAL`]. It takes tokens and two values if `num_props`
+/// Returns the configuration of a model of [`OTHER`]. It takes tokens and two values if `num_props`
 /// is 2.
-pub(crate) fn conditional(sizes: Value) -> ModelConfig {
+pub(crate) fn other(sizes: Value) -> ModelConfig {
     let Value::Object(mut json) = sizes else { panic!("an object") };
-    json.insert("model_type".to_owned(), CONDITIONAL.name.into());
-    ModelConfig::new(&CONDITIONAL, json).unwrap()
+    json.insert("model_type".to_owned(), OTHER.name.into());
+    ModelConfig::new(&OTHER, json).unwrap()
 }
 
 /// Creates a small model whose probabilities are far from uniform.
@@ -83,7 +33,7 @@ pub(crate) fn model() -> Transformer {
 
 /// Creates a model whose initial weights are scaled by `scale` and then perturbed.
 pub(crate) fn scaled(scale: f32) -> Transformer {
-    let config = conditional(json!({
+    let config = other(json!({
         "vocab_size": VOCABULARY, "block_size": CONTEXT, "n_layer": 2, "n_head": 2, "n_embd": 16,
     }));
     shaken(config, scale, 0.4, WeightPrecision::F32)

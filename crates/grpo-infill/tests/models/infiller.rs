@@ -12,12 +12,12 @@ use grpo_model::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::configs::{config, infiller, with};
-use crate::families::{IDS, logits};
-use crate::gradients::{IntoGradients, check};
+use crate::configs::{config, with};
 use crate::oracle::Oracle;
+use crate::sizes::{characters, infiller};
 use crate::support::{
-    assert_close, characters, device, host, largest, named_tensors, shaken, shakes, weights,
+    IDS, IntoGradients, assert_close, check_gradients, device, host, largest, logits,
+    named_tensors, shaken, shakes, weights,
 };
 
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11], &[16, 5, 9, 1]];
@@ -109,7 +109,7 @@ fn gradients_are_those_of_the_definition() {
             let critic = ROWS.iter().flat_map(|row| oracle.critic(row)).collect();
             sum(logits, &of_logits) + sum(critic, &of_critic)
         };
-        check(&weights(gradients.parts().0), &Oracle::of(&config, model).tensors, of);
+        check_gradients(&weights(gradients.parts().0), &Oracle::of(&config, model).tensors, of);
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::support::{assert_close, host};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-model/tests/fixtures/torch").join(name)
 }
 
 fn import(name: &str, block_size: Option<usize>) -> ImportedMolGpt {

@@ -7,7 +7,8 @@ use grpo_data::Codec;
 use grpo_infill::{InfillerConfig, TokenClassifier};
 use grpo_model::{Dropout, LanguageModel, ModelSpec, StoredAs, TokenBatch, Transformer};
 
-use crate::support::{assert_close, characters, device, host, named_tensors, shaken};
+use crate::sizes::characters;
+use crate::support::{assert_close, device, host, named_tensors, shaken};
 
 const ROWS: [&[u32]; 3] = [&[3, 8, 0, 7, 7], &[1], &[6, 5, 9, 1]];
 

@@ -1,22 +1,29 @@
 //! MolGPT: comparison with plain f64 loops, cached and full passes, and a round trip of the
 //! weights.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::Device;
 use grpo_data::Codec;
 use grpo_model::{
-    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelFolder, ModelSpec, StoredAs,
-    StoredTensors, TokenBatch, Transformer, linear_weights,
+    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelFolder, ModelFormats, ModelSpec,
+    StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
 };
 
-use grpo_molecules::MolGptConfig;
+use grpo_molecules::{MOLGPT, MolGptConfig};
 
-use crate::configs::formats;
-use crate::families::attention;
-use crate::oracle::WEIGHTS;
-use crate::support::{assert_close, device, host, named_tensors, shaken_by};
+use crate::support::{assert_close, attention, device, host, named_tensors, shaken_by};
+
+thread_local! {
+    /// The attention weights so far, by layer, query, head and key.
+    static WEIGHTS: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
+}
+
+fn formats() -> ModelFormats {
+    ModelFormats { families: (&MOLGPT).into(), ..ModelFormats::default() }
+}
 
 fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> ModelConfig {
     MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd).to_config().unwrap()
@@ -318,4 +325,23 @@ fn weight_decay_is_for_the_matrices_of_linear_layers() {
     let model = Transformer::random(&config(11, 9, 2, 16), 0, &device()).unwrap();
     // Four attention matrices and two MLP matrices per block, and the head.
     assert_eq!(linear_weights(&model).len(), 2 * 6 + 1);
+}
+
+#[test]
+fn sizes_that_do_not_fit() {
+    let refused = |key: &str, value: serde_json::Value| {
+        let mut json = config(11, 9, 1, 24).json().clone();
+        json.insert(key.to_owned(), value);
+        ModelConfig::new(&MOLGPT, json).unwrap_err()
+    };
+    for (key, value, expected) in [
+        ("n_head", 5, "n_embd = 24 is not a multiple of n_head = 5"),
+        ("n_layer", 0, "n_layer = 0 is out of range; expected 1 or more"),
+        ("block_size", 1 << 21, "block_size = 2097152 is out of range; expected at most 1048576"),
+    ] {
+        assert_eq!(refused(key, value.into()), expected);
+    }
+    let message = refused("dropout", 0.1.into());
+    let said = "unknown key `dropout`, expected one of `architecture`";
+    assert!(message.starts_with(said), "{message}");
 }
