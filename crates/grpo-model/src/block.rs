@@ -10,18 +10,18 @@ use crate::layers::{Linear, Norm, scaled};
 use crate::parameters::Parameters;
 use crate::pass::Pass;
 use crate::residual::Residual;
-use crate::{BlockRun, KvCache, ModelError, OwnBlock, OwnLayers};
+use crate::{BlockLayers, KvCache, ModelError, OwnBlock, OwnLayers};
 
 /// A transformer block. Its norms and its MLP are those of the description, or those of the family's
 /// own block.
 #[derive(Module, Debug)]
 pub(crate) struct Block {
     attention_norm: Option<Norm>,
-    pub(crate) attention: Attention,
+    attention: Attention,
     mlp_norm: Option<Norm>,
-    pub(crate) mlp: Option<Mlp>,
-    pub(crate) linears: Vec<Linear>,
-    pub(crate) norms: Vec<Norm>,
+    mlp: Option<Mlp>,
+    linears: Vec<Linear>,
+    norms: Vec<Norm>,
     #[module(skip)]
     order: NormOrder,
     #[module(skip)]
@@ -38,7 +38,7 @@ impl Block {
         of: &Description,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let own = of.block.as_ref().map(|own| own.layers(of));
+        let own = of.block.as_ref().map(|own| own.layers());
         let is_described = own.is_none();
         let mut norm = |part: &str| match is_described {
             true => Norm::new(parameters, &format!("{name}.{part}"), of.width, of.norm).map(Some),
@@ -83,8 +83,8 @@ impl Block {
     ) -> Residual {
         let (norms, mlp) = match (&self.own, &self.attention_norm, &self.mlp_norm, &self.mlp) {
             (Some(own), ..) => {
-                let mut run = BlockRun { block: self, cache, pass };
-                return Residual::new(own.forward(x.into_sum(), &mut run));
+                let mut layers = Running { block: self, cache, pass };
+                return Residual::new(own.forward(x.into_sum(), &mut layers));
             }
             (None, Some(attention), Some(mlp_norm), Some(mlp)) => ([attention, mlp_norm], mlp),
             (None, ..) => unreachable!("a block that is described has two norms and an MLP"),
@@ -119,8 +119,40 @@ impl Block {
     }
 }
 
+/// The layers of a family's own block during a forward pass.
+struct Running<'a, 'p> {
+    block: &'a Block,
+    /// When decoding with a KV cache, the cache and the index of the block.
+    cache: Option<(&'a mut KvCache, usize)>,
+    pass: &'a mut Pass<'p>,
+}
+
+impl BlockLayers for Running<'_, '_> {
+    fn attention(&mut self, x: Tensor<2>) -> Tensor<2> {
+        let cache = self.cache.as_mut().map(|(cache, layer)| (&mut **cache, *layer));
+        self.block.attention.forward(x, cache, self.pass)
+    }
+
+    fn mlp(&mut self, x: Tensor<2>) -> Tensor<2> {
+        let mlp = self.block.mlp.as_ref().expect("the block has an MLP");
+        mlp.forward(x, self.pass)
+    }
+
+    fn linear(&mut self, index: usize, x: Tensor<2>) -> Tensor<2> {
+        self.block.linears[index].forward(x, self.pass)
+    }
+
+    fn norm(&self, index: usize, x: Tensor<2>) -> Tensor<2> {
+        self.block.norms[index].forward(x)
+    }
+
+    fn dropout(&mut self, x: Tensor<2>) -> Tensor<2> {
+        self.pass.dropout.apply(x)
+    }
+}
+
 #[derive(Module, Debug)]
-pub(crate) struct Mlp {
+struct Mlp {
     gate: Option<Linear>,
     up: Linear,
     down: Linear,
@@ -154,7 +186,7 @@ impl Mlp {
         self.gate.iter_mut().chain([&mut self.up, &mut self.down])
     }
 
-    pub(crate) fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
+    fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
         let active = match self.active_in_one_launch(&x, pass) {
             Some(active) => active,
             None => {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::ModelError;
 use crate::description::{Description, HeadKind};
-use crate::families::{Families, FamilyKind, Fields};
+use crate::families::{FamilyKind, Fields};
 use crate::names::Names;
 
 /// Name of the output layer in checkpoints of transformers.
@@ -19,15 +19,6 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Parses the contents of a `config.json` file of a family of this crate. [`Families::parse`] knows
-    /// others too.
-    ///
-    /// # Errors
-    /// See [`Families::parse`].
-    pub fn from_json(text: &str) -> Result<Self, String> {
-        Families::default().parse(text)
-    }
-
     /// Creates a configuration from the contents of a `config.json` file of this family.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ pub use language_model::{
 };
 pub use lora::{Adapter, LoraConfig};
 pub use names::Names;
-pub use own_block::{BlockForm, BlockRun, LinearLayer, OwnBlock, OwnLayers};
+pub use own_block::{BlockForm, BlockLayers, LinearLayer, OwnBlock, OwnLayers};
 pub use peft::{AdapterConfig, AdapterFolder, LoraMatrices, write_adapter};
 pub use perceptron::Perceptron;
 pub use policy::{Adapted, Policy};

@@ -6,12 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 
-use crate::KvCache;
-use crate::block::Block;
-use crate::description::Description;
-use crate::pass::Pass;
-
-/// A block that no combination of the options of a [`Description`] describes, for example with norms
+/// A block that no combination of the options of a [`crate::Description`] describes, for example with norms
 /// around each sublayer, with attention and MLP side by side, or with an activation of its own.
 ///
 /// Attention belongs to this crate, with its cache, packing and rotary positions. The other layers are
@@ -20,13 +15,13 @@ use crate::pass::Pass;
 /// all others.
 pub trait BlockForm: Debug + Send + Sync {
     /// Returns the layers of a block in addition to its attention.
-    fn layers(&self, of: &Description) -> OwnLayers;
+    fn layers(&self) -> OwnLayers;
 
     /// Computes `[tokens, width]` → `[tokens, width]`, including residual connections.
     ///
     /// The result for a token must not depend on the other rows of `x`, bit for bit, except through
     /// attention: sampling and training divide tokens into batches differently.
-    fn forward(&self, x: Tensor<2>, run: &mut BlockRun<'_, '_>) -> Tensor<2>;
+    fn forward(&self, x: Tensor<2>, layers: &mut dyn BlockLayers) -> Tensor<2>;
 }
 
 /// Layers of a block in addition to its attention.
@@ -78,44 +73,25 @@ impl PartialEq for OwnBlock {
 }
 
 /// The layers of a block during a forward pass.
-pub struct BlockRun<'a, 'p> {
-    pub(crate) block: &'a Block,
-    /// When decoding with a KV cache, the cache and the index of the block.
-    pub(crate) cache: Option<(&'a mut KvCache, usize)>,
-    pub(crate) pass: &'a mut Pass<'p>,
-}
-
-impl BlockRun<'_, '_> {
+pub trait BlockLayers {
     /// Computes attention, `[tokens, width]` → `[tokens, width]`. Must be called once.
-    pub fn attention(&mut self, x: Tensor<2>) -> Tensor<2> {
-        let cache = self.cache.as_mut().map(|(cache, layer)| (&mut **cache, *layer));
-        self.block.attention.forward(x, cache, self.pass)
-    }
+    fn attention(&mut self, x: Tensor<2>) -> Tensor<2>;
 
     /// Computes the MLP of the description, `[tokens, width]` → `[tokens, width]`. Must be called once.
     ///
     /// # Panics
     /// Panics if the block has none.
-    pub fn mlp(&mut self, x: Tensor<2>) -> Tensor<2> {
-        let mlp = self.block.mlp.as_ref().expect("the block has an MLP");
-        mlp.forward(x, self.pass)
-    }
+    fn mlp(&mut self, x: Tensor<2>) -> Tensor<2>;
 
     /// Computes a linear layer, `[tokens, inputs]` → `[tokens, outputs]`, with the adapter if there is
     /// one. Must be called once for each layer, with one row per token in their order, because its
     /// outputs may be kept for the update.
-    pub fn linear(&mut self, index: usize, x: Tensor<2>) -> Tensor<2> {
-        self.block.linears[index].forward(x, self.pass)
-    }
+    fn linear(&mut self, index: usize, x: Tensor<2>) -> Tensor<2>;
 
     /// Computes a norm of each row, `[n, width]` → `[n, width]`.
-    pub fn norm(&self, index: usize, x: Tensor<2>) -> Tensor<2> {
-        self.block.norms[index].forward(x)
-    }
+    fn norm(&self, index: usize, x: Tensor<2>) -> Tensor<2>;
 
     /// Applies dropout in supervised training, and nothing elsewhere. To be called for the output of
     /// each sublayer.
-    pub fn dropout(&mut self, x: Tensor<2>) -> Tensor<2> {
-        self.pass.dropout.apply(x)
-    }
+    fn dropout(&mut self, x: Tensor<2>) -> Tensor<2>;
 }

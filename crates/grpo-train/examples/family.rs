@@ -8,9 +8,9 @@ use std::sync::Arc;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use grpo_model::{
-    Biases, BlockForm, BlockRun, Description, Families, FamilyKind, Fields, Frozen, LayerAttention,
-    LinearLayer, ModelConfig, Names, NormKind, OwnBlock, OwnLayers, Positions, RotaryConfig,
-    RotaryScaling, Transformer,
+    Biases, BlockForm, BlockLayers, Description, Families, FamilyKind, Fields, Frozen,
+    LayerAttention, LinearLayer, ModelConfig, Names, NormKind, OwnBlock, OwnLayers, Positions,
+    RotaryConfig, RotaryScaling, Transformer,
 };
 use grpo_rewards::PatternReward;
 use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, unconditional_prompts};
@@ -41,6 +41,7 @@ fn describe(fields: &Fields<'_>) -> Result<Description, String> {
             "hidden_size = {width} is not a multiple of num_attention_heads = {heads}"
         ));
     }
+    let mlp_width = fields.size("intermediate_size")?;
     let layers = fields.size_up_to("num_hidden_layers", 1 << 10)?;
     Ok(Description {
         vocabulary: fields.size("vocab_size")?,
@@ -50,7 +51,7 @@ fn describe(fields: &Fields<'_>) -> Result<Description, String> {
         heads,
         kv_heads: heads,
         head_width: width / heads,
-        mlp_width: fields.size("intermediate_size")?,
+        mlp_width,
         norm: NormKind::Rms { epsilon: fields.positive("rms_norm_eps", Some(1e-6))? },
         positions: Positions::Rotary(RotaryConfig {
             base: fields.positive("rope_theta", Some(1e4))?,
@@ -61,32 +62,35 @@ fn describe(fields: &Fields<'_>) -> Result<Description, String> {
             .collect(),
         joint_inputs: true,
         biases: Biases::everywhere(false),
-        block: Some(OwnBlock::new(SquaredBlock)),
+        block: Some(OwnBlock::new(SquaredBlock { width, mlp_width })),
         ..Description::default()
     })
 }
 
 #[derive(Debug)]
-struct SquaredBlock;
+struct SquaredBlock {
+    width: usize,
+    mlp_width: usize,
+}
 
 impl BlockForm for SquaredBlock {
-    fn layers(&self, of: &Description) -> OwnLayers {
+    fn layers(&self) -> OwnLayers {
         let linear = |inputs, outputs| LinearLayer { inputs, outputs, bias: false };
         OwnLayers {
-            linears: vec![linear(of.width, of.mlp_width), linear(of.mlp_width, of.width)],
-            norms: vec![of.width; 2],
+            linears: vec![linear(self.width, self.mlp_width), linear(self.mlp_width, self.width)],
+            norms: vec![self.width; 2],
             has_mlp: false,
         }
     }
 
-    fn forward(&self, x: Tensor<2>, run: &mut BlockRun<'_, '_>) -> Tensor<2> {
-        let attended = run.attention(x.clone()); // [tokens, width]
-        let attended = run.norm(0, attended);
-        let x = x + run.dropout(attended);
-        let active = relu(run.linear(0, x.clone())); // [tokens, mlp_width]
-        let down = run.linear(1, active.clone() * active);
-        let down = run.norm(1, down);
-        x + run.dropout(down)
+    fn forward(&self, x: Tensor<2>, layers: &mut dyn BlockLayers) -> Tensor<2> {
+        let attended = layers.attention(x.clone()); // [tokens, width]
+        let attended = layers.norm(0, attended);
+        let x = x + layers.dropout(attended);
+        let active = relu(layers.linear(0, x.clone())); // [tokens, mlp_width]
+        let down = layers.linear(1, active.clone() * active);
+        let down = layers.norm(1, down);
+        x + layers.dropout(down)
     }
 }
 

@@ -6,11 +6,12 @@ mod family;
 mod fields;
 mod gpt2;
 mod llama;
+mod registry;
 
 pub use bert::BERT;
-pub use family::{Families, FamilyKind, ModelFormats, VocabularyFile};
+pub use family::{FamilyKind, VocabularyFile};
 pub use fields::Fields;
 pub use gpt2::GPT2;
 pub use llama::{LLAMA, QWEN2, QWEN3};
-
-pub(crate) use family::family_name;
+pub(crate) use registry::family_name;
+pub use registry::{Families, ModelFormats};

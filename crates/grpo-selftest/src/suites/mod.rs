@@ -14,30 +14,17 @@ mod losses;
 mod products;
 mod scores;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::Device;
 use grpo_data::regular_file;
 use grpo_kernels::{Half, computes_in};
-use grpo_model::Families;
 
 use crate::golden::{
     Expected, GoldenAdvantages, GoldenLoss, GoldenModel, read_advantages, read_losses, read_models,
 };
 use crate::tensors::Precision;
-use crate::{Report, SelftestError, Suite};
-
-/// Self-test options.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Optional folder to test with. It may contain `advantages.json` or `losses.json`, which
-    /// replace the built-in files, or model folders with an `expected.json`.
-    pub golden: Option<PathBuf>,
-    /// Device to test.
-    pub device: Device,
-    /// Families that the models of the folder can belong to.
-    pub families: Families,
-}
+use crate::{Options, Report, SelftestError, Suite};
 
 /// Runs all suites.
 ///
