@@ -125,7 +125,10 @@ pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
 pub(crate) fn policy(checkpoint: &VerifiedFolder, like: &Policy) -> anyhow::Result<Policy> {
     let folder = checkpoint.path();
     Ok(match like {
-        Policy::Whole(model) => Policy::Whole(ModelFolder::load_model(folder, &model.device())?),
+        Policy::Whole(model) => {
+            let families = model.family().into();
+            Policy::Whole(ModelFolder::load_model(folder, &families, &model.device())?)
+        }
         Policy::Adapted(adapted) => {
             let device = adapted.adapter().devices().remove(0);
             let AdapterFolder { adapter, .. } =

@@ -89,8 +89,8 @@ impl TrainFile {
         let trained = self.trained()?;
         let load = || {
             match &self.source {
-                Some(source) => source.check_model(&self.model)?,
-                None => check_causal(&self.model)?,
+                Some(source) => source.check_model(&self.model, &tasks.families())?,
+                None => check_causal(&self.model, &tasks.families())?,
             }
             if let Some(adapter) = adapter.filter(|adapter| !adapter.is_dir()) {
                 check_folder(adapter, "adapter", ADAPTER_FILES)
@@ -98,7 +98,7 @@ impl TrainFile {
             }
             read(
                 &self.model,
-                &tasks.codecs(),
+                &tasks.formats(),
                 trained,
                 self.base_precision,
                 &device::device()?.autodiff(),

@@ -2,10 +2,8 @@ use std::collections::BTreeSet;
 
 use burn::tensor::Device;
 use grpo_data::Bonus;
-use grpo_model::{
-    Frozen, LanguageModel, ModelConfig, MolGptConfig, Transformer, score_completions,
-    weights_digest,
-};
+use grpo_model::{Frozen, LanguageModel, Transformer, score_completions, weights_digest};
+use grpo_molecules::MolGptConfig;
 use grpo_rewards::Identity;
 use grpo_train::{GrpoConfig, LearnResult, Learner};
 
@@ -189,7 +187,7 @@ fn proposals_are_new() {
 }
 
 fn learner(loss: &str) -> Learner<Transformer> {
-    let config = ModelConfig::molgpt(&MolGptConfig::new(5, 16, 1, 2, 8)).unwrap();
+    let config = MolGptConfig::new(5, 16, 1, 2, 8).to_config().unwrap();
     let policy = Transformer::random(&config, 3, &Device::flex().autodiff()).unwrap();
     let config: GrpoConfig = toml::from_str(&format!(
         "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
@@ -201,7 +199,7 @@ fn learner(loss: &str) -> Learner<Transformer> {
 }
 
 fn config_reference(policy: &Transformer) -> Frozen<Transformer> {
-    let config = ModelConfig::molgpt(&MolGptConfig::new(5, 16, 1, 2, 8)).unwrap();
+    let config = MolGptConfig::new(5, 16, 1, 2, 8).to_config().unwrap();
     let other = Transformer::random(&config, 4, &LanguageModel::device(policy)).unwrap();
     Frozen::snapshot(&other)
 }

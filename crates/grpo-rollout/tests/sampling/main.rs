@@ -6,6 +6,8 @@ mod definition;
 mod engine;
 mod invariance;
 mod layouts;
+#[path = "../../../grpo-model/tests/suite/other_family.rs"]
+mod other_family;
 mod refusals;
 mod stops;
 mod support;

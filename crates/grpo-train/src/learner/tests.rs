@@ -4,7 +4,8 @@ use burn::tensor::Device;
 use grpo_data::{
     Completion, CompletionParts, Finish, Outcome, Prompt, SampleKey, SampledUnder, Scored,
 };
-use grpo_model::{ModelConfig, MolGptConfig, Transformer, weights_digest};
+use grpo_model::{Transformer, weights_digest};
+use grpo_molecules::MolGptConfig;
 
 use super::*;
 use crate::probe::LearnTimes;
@@ -33,7 +34,7 @@ fn group() -> Group {
 }
 
 fn learner(loss: &str, checkpointing: bool) -> Learner<Transformer> {
-    let model = ModelConfig::molgpt(&MolGptConfig::new(5, 16, 1, 2, 8)).unwrap();
+    let model = MolGptConfig::new(5, 16, 1, 2, 8).to_config().unwrap();
     let device = Device::flex().autodiff();
     let config: GrpoConfig = toml::from_str(&format!(
         "train = {{ steps = 1, prompts_per_step = 1, group_size = 4, activation_checkpointing = {checkpointing} }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",

@@ -4,9 +4,11 @@
 use burn::tensor::Device;
 use grpo_data::Prefix;
 use grpo_model::{
-    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, MolGptConfig, Policy, TokenBatch,
-    Transformer, linear_weights, parameters,
+    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, Policy, TokenBatch, Transformer,
+    linear_weights, parameters,
 };
+
+use grpo_molecules::MolGptConfig;
 
 use crate::molgpt::Oracle;
 use crate::support::{assert_close, device, host, named_tensors, shaken_by};
@@ -17,7 +19,7 @@ const LAYERS: usize = 2;
 fn config(change: impl FnOnce(&mut MolGptConfig)) -> ModelConfig {
     let mut sizes = MolGptConfig::new(11, 9, LAYERS, 4, WIDTH);
     change(&mut sizes);
-    ModelConfig::molgpt(&sizes).unwrap()
+    sizes.to_config().unwrap()
 }
 
 /// Three values, of which some can be left open, and the tokens of a scaffold.

@@ -4,21 +4,20 @@
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Codec, TextCodec};
-use grpo_infill::Characters;
+use grpo_infill::{Characters, InfillerConfig, formats};
 use grpo_model::{
-    Adapter, Dropout, Forward, InfillerConfig, LanguageModel, LoraConfig, ModelConfig, ModelFolder,
-    ModelSpec, Policy, StoredAs, TokenBatch, Transformer, linear_weights, parameters,
-    weights_digest,
+    Adapter, Dropout, Forward, LanguageModel, LoraConfig, ModelFolder, ModelSpec, Policy, StoredAs,
+    TokenBatch, Transformer, linear_weights, parameters, weights_digest,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::configs::{config, infiller, with};
-use crate::families::{IDS, logits};
-use crate::gradients::{IntoGradients, check};
+use crate::configs::{config, with};
 use crate::oracle::Oracle;
+use crate::sizes::{characters, infiller};
 use crate::support::{
-    assert_close, characters, codecs, device, host, largest, named_tensors, shaken, shakes, weights,
+    IDS, IntoGradients, assert_close, check_gradients, device, host, largest, logits,
+    named_tensors, shaken, shakes, weights,
 };
 
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11], &[16, 5, 9, 1]];
@@ -110,7 +109,7 @@ fn gradients_are_those_of_the_definition() {
             let critic = ROWS.iter().flat_map(|row| oracle.critic(row)).collect();
             sum(logits, &of_logits) + sum(critic, &of_critic)
         };
-        check(&weights(gradients.parts().0), &Oracle::of(&config, model).tensors, of);
+        check_gradients(&weights(gradients.parts().0), &Oracle::of(&config, model).tensors, of);
     }
 }
 
@@ -149,7 +148,7 @@ fn an_adapter_leaves_the_critic_alone() {
 #[test]
 fn layers_that_add_to_the_residual_stream_begin_smaller() {
     let sizes = InfillerConfig { critic: true, ..InfillerConfig::new(70, 64, 8, 4, 64) };
-    for config in [ModelConfig::infiller(&sizes), ModelConfig::sequence_scorer(&sizes)] {
+    for config in [sizes.infiller(), sizes.sequence_scorer()] {
         let model = Transformer::random(&config.unwrap(), 1, &device()).unwrap();
         let tensors = named_tensors(&model);
         let deviation = |name: &str| {
@@ -216,7 +215,7 @@ fn an_infiller_survives_the_way_out_and_in() {
     let codec = Codec::from_text_codec(characters(&config));
     let spec = ModelSpec { config, codec };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let again = ModelFolder::load(folder.path(), &codecs(), &device).unwrap();
+    let again = ModelFolder::load(folder.path(), &formats(), &device).unwrap();
     assert_eq!(again.spec.config, spec.config);
     assert_eq!(again.spec.codec.own::<Characters>(), spec.codec.own::<Characters>());
     assert_eq!(weights_digest(&again.model), weights_digest(&model));
@@ -231,7 +230,7 @@ fn a_folder_without_its_characters_is_refused() {
     let codec = Codec::from_text_codec(characters(&config));
     ModelSpec { config, codec }.write(folder.path(), &model, StoredAs::F32).unwrap();
     let refusal =
-        || ModelFolder::load(folder.path(), &codecs(), &device()).unwrap_err().to_string();
+        || ModelFolder::load(folder.path(), &formats(), &device()).unwrap_err().to_string();
     let list = folder.path().join("characters.json");
     let fewer = grpo_infill::Characters::from_texts(["abc"]).unwrap();
     std::fs::write(&list, fewer.to_json()).unwrap();

@@ -5,14 +5,13 @@ use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::Codecs;
 use grpo_kernels::{gather_rows, indices};
-
-use crate::families::Family;
-use crate::{
-    Description, Dropout, LanguageModel, ModelConfig, ModelError, ModelFolder, ModelSpec,
+use grpo_model::{
+    Description, Dropout, HeadKind, LanguageModel, ModelConfig, ModelError, ModelFolder, ModelSpec,
     Positions, TokenBatch, Transformer, parameters,
 };
+
+use crate::families::{SEQUENCE_SCORER, formats};
 
 /// A bidirectional transformer that reads `[CLS] + text` and returns `σ(A · w·h_CLS + B)`. The
 /// score ranges from 0 for natural text to 1 for corrupted text.
@@ -29,9 +28,9 @@ impl SequenceScorer {
     /// # Errors
     /// Returns an error if the model does not have a score head.
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
-        match model.has_score_head() {
-            true => Ok(Self { model }),
-            false => Err(ModelError::Unfit("a judge must be a sequence_scorer model".to_owned())),
+        match model.description().head {
+            HeadKind::Score => Ok(Self { model }),
+            _ => Err(ModelError::Unfit("a judge must be a sequence_scorer model".to_owned())),
         }
     }
 
@@ -76,20 +75,15 @@ impl SequenceScorer {
     /// # Errors
     /// Returns an error if a file is missing or invalid, or if the model belongs to a different
     /// family.
-    pub fn load(
-        folder: &Path,
-        codecs: &Codecs,
-        device: &Device,
-    ) -> Result<(ModelSpec, Self), ModelError> {
-        let family = ModelSpec::family_of(folder)?;
-        if family != Family::SequenceScorer {
+    pub fn load(folder: &Path, device: &Device) -> Result<(ModelSpec, Self), ModelError> {
+        let family = ModelSpec::family_name(folder)?;
+        if family != SEQUENCE_SCORER.name {
             return Err(ModelError::Unfit(format!(
-                "{} is not a judge: its model family is {}; expected sequence_scorer, as written by `grpo train-judge`",
-                folder.display(),
-                family.name()
+                "{} is not a judge: its model family is {family}; expected sequence_scorer, as written by `grpo train-judge`",
+                folder.display()
             )));
         }
-        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, codecs, device)?;
+        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, &formats(), device)?;
         Ok((spec, Self::new(model)?))
     }
 

@@ -1,14 +1,13 @@
 //! Converts the tensors of published MolGPT checkpoints.
 //!
-//! Two layouts are supported: that of MolGPT's own class, whose tensor names this crate shares, and
+//! Two layouts are supported: that of MolGPT's own class, whose tensor names our models share, and
 //! that of PyTorch's `TransformerEncoder`, which computes queries, keys and values with one matrix.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
-use crate::ModelError;
-use crate::stored_values::Stored;
-use crate::torch_file::TorchFile;
+use grpo_model::{ConvertedWeights, ModelError, Stored, TorchFile};
 
 /// The tensors of a checkpoint under MolGPT's names, and the sizes inferred from their shapes.
 #[derive(Debug)]
@@ -159,23 +158,19 @@ impl MolGptWeights {
             None => Ok(()),
         }
     }
+}
 
-    /// Returns the file that the weights come from.
-    pub(crate) fn path(&self) -> &std::path::Path {
+impl ConvertedWeights for MolGptWeights {
+    fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Returns the names of all converted tensors.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.pieces.keys().map(String::as_str)
+    fn names(&self) -> Vec<String> {
+        self.pieces.keys().cloned().collect()
     }
 
-    /// Reads a converted tensor.
-    ///
-    /// # Errors
-    /// Returns an error if the tensor is missing, has fewer rows than expected, or contains
-    /// non-finite values.
-    pub(crate) fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
+    /// Also fails if a tensor has fewer rows than expected.
+    fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
         match self.pieces.get(name) {
             None => Err(ModelError::missing_tensor(self.file.path(), name)),
             Some(Piece::Whole(source)) => self.file.read(source),
@@ -261,10 +256,10 @@ fn shape<const D: usize>(file: &TorchFile, name: &str) -> Result<[usize; D], Mod
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     fn recognised(name: &str, block_size: Option<usize>) -> Result<MolGptWeights, String> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch");
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-model/tests/fixtures/torch");
         let file = TorchFile::open(&folder.join(name)).unwrap();
         MolGptWeights::recognise(file, block_size)
             .map_err(|error| error.to_string().replace(&format!("{}/", folder.display()), ""))
@@ -311,7 +306,7 @@ mod tests {
     #[test]
     fn both_layouts_have_the_same_tensors() {
         let listed = |mut weights: MolGptWeights| {
-            let names: Vec<String> = weights.names().map(str::to_owned).collect();
+            let names = weights.names();
             let shape = |name: String| (weights.read(&name).unwrap().shape, name);
             names.into_iter().map(shape).collect::<Vec<_>>()
         };

@@ -5,21 +5,20 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::Codec;
-use grpo_infill::Characters;
+use grpo_data::{Codec, TextCodec};
+use grpo_infill::{Characters, InfillerConfig, SequenceScorer};
 use grpo_model::{
-    Dropout, InfillerConfig, LanguageModel, ModelConfig, ModelSpec, SequenceScorer, StoredAs,
-    Transformer, linear_weights, weights_digest,
+    Dropout, LanguageModel, ModelSpec, StoredAs, Transformer, linear_weights, weights_digest,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::configs::{bert, config, infiller, molgpt, sequence_scorer, with};
-use crate::gradients::{IntoGradients, check};
+use crate::configs::{bert, config, gpt2, with};
 use crate::oracle::Oracle;
+use crate::sizes::{characters, infiller, sequence_scorer};
 use crate::support::{
-    assert_close, characters, codecs, device, host, named_tensors, shaken, shakes, weights,
-    write_folder,
+    IntoGradients, assert_close, check_gradients, device, host, named_tensors, shaken, shakes,
+    weights, write_folder,
 };
 
 /// Special tokens in vocabularies of 19 IDs.
@@ -123,8 +122,11 @@ fn with_another_vector(json: &Value, scorer: &SequenceScorer, id: u32) -> Sequen
     let (_, table) = changed.get_mut("tok_emb.weight").unwrap();
     table[id as usize * 24..][..24].iter_mut().zip(shakes("other")).for_each(|(x, y)| *x += y);
     let folder = tempfile::tempdir().unwrap();
-    write_folder(folder.path(), &config(json), &changed);
-    SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap().1
+    let config = config(json);
+    write_folder(folder.path(), &config, &changed);
+    let list = folder.path().join("characters.json");
+    std::fs::write(list, characters(&config).to_json()).unwrap();
+    SequenceScorer::load(folder.path(), &device()).unwrap().1
 }
 
 #[test]
@@ -153,7 +155,7 @@ fn gradients_are_those_of_the_definition() {
         let oracle = Oracle::of_numbers(&config, numbers.clone());
         TEXTS.iter().zip(&factors).map(|(text, &w)| oracle.score(text) * f64::from(w)).sum()
     };
-    check(&weights(&model), &Oracle::of(&config, scorer.model()).tensors, of);
+    check_gradients(&weights(&model), &Oracle::of(&config, scorer.model()).tensors, of);
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn a_score_is_off_the_tape_and_the_same_there() {
 #[test]
 fn a_head_begins_with_its_first_values() {
     let sizes = InfillerConfig::new(19, 8, 1, 3, 24);
-    let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+    let config = sizes.sequence_scorer().unwrap();
     let model = Transformer::random(&config, 0, &device()).unwrap();
     let listed: Vec<String> = named_tensors(&model)
         .iter()
@@ -222,7 +224,7 @@ fn a_scorer_cannot_begin_as_another_kind_of_model() {
         refusal(with(infiller(), json!({"n_embd": 12}))),
         "cannot start the scorer from the weights of this model: it has 19 ids, 2 blocks of width 12, 3 heads and rope_theta 50, but the scorer has 19 ids, 2 blocks of width 24, 3 heads and rope_theta 50; only block_size may differ"
     );
-    assert!(refusal(molgpt()).contains("learned positions"));
+    assert!(refusal(gpt2()).contains("learned positions"));
     assert!(refusal(with(infiller(), json!({"rope_theta": 51.0}))).contains("rope_theta 51, but"));
     let other = config(&infiller());
     let trunk = shaken(&other, 5, &device());
@@ -233,12 +235,11 @@ fn a_scorer_cannot_begin_as_another_kind_of_model() {
 /// The family is checked before the weights are read.
 #[test]
 fn folders_of_other_families_are_no_judges() {
-    for (json, family) in [(infiller(), "infiller"), (molgpt(), "molgpt"), (bert(), "bert")] {
+    for (json, family) in [(infiller(), "infiller"), (gpt2(), "gpt2"), (bert(), "bert")] {
         let folder = tempfile::tempdir().unwrap();
         let config = config(&json);
         write_folder(folder.path(), &config, &weights(&shaken(&config, 1, &device())));
-        let refusal =
-            SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap_err().to_string();
+        let refusal = SequenceScorer::load(folder.path(), &device()).unwrap_err().to_string();
         let expected = format!(
             "{} is not a judge: its model family is {family}; expected sequence_scorer, as written by `grpo train-judge`",
             folder.path().display()
@@ -256,7 +257,7 @@ fn a_judge_survives_the_way_out_and_in() {
     let config = config(&json);
     let spec = ModelSpec { codec: Codec::from_text_codec(characters(&config)), config };
     spec.write(folder.path(), scorer.model(), StoredAs::F32).unwrap();
-    let (again, judge) = SequenceScorer::load(folder.path(), &codecs(), &device()).unwrap();
+    let (again, judge) = SequenceScorer::load(folder.path(), &device()).unwrap();
     assert_eq!(again.config, spec.config);
     assert_eq!(again.codec.own::<Characters>(), spec.codec.own::<Characters>());
     assert_eq!(judge.score(TEXTS[0]).to_bits(), scorer.score(TEXTS[0]).to_bits());

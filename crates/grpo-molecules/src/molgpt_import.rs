@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use grpo_model::{Families, ModelConfig, ModelError, TorchFile, Transformer};
 use serde_json::{Value, json};
 
-use crate::checkpoint::Checkpoint;
+use crate::MOLGPT;
 use crate::molgpt_weights::{MolGptSizes, MolGptWeights};
-use crate::parameters::Parameters;
-use crate::torch_file::TorchFile;
-use crate::{ModelConfig, ModelError, Transformer, WeightPrecision};
 
 /// Settings that cannot be inferred from the weights of a MolGPT checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,13 +40,10 @@ impl MolGptImport {
     pub fn read(&self, path: &Path, device: &Device) -> Result<ImportedMolGpt, ModelError> {
         let mut weights = MolGptWeights::recognise(TorchFile::open(path)?, self.block_size)?;
         let notes = std::mem::take(&mut weights.notes);
-        let config = ModelConfig::from_json(&self.json(weights.sizes).to_string())
+        let config = Families::from(&MOLGPT)
+            .parse(&self.json(weights.sizes).to_string())
             .map_err(|message| ModelError::in_file(path, message))?;
-        let checkpoint = Checkpoint::of_converted(weights);
-        let precision = WeightPrecision::F32;
-        let mut parameters = Parameters::of(checkpoint, config.names(), precision, device);
-        let model = Transformer::new(&config, &mut parameters)?;
-        parameters.finish()?;
+        let model = Transformer::from_converted(&config, Box::new(weights), device)?;
         Ok(ImportedMolGpt { config, model, notes })
     }
 

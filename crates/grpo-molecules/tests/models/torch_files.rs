@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use grpo_data::Prefix;
-use grpo_model::{
-    Dropout, Frozen, ImportedMolGpt, LanguageModel, MolGptImport, TokenBatch, score_completions,
-};
+use grpo_model::{Dropout, Frozen, LanguageModel, TokenBatch, score_completions};
+use grpo_molecules::{ImportedMolGpt, MolGptImport};
 use serde_json::Value;
 
 use crate::support::{assert_close, host};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-model/tests/fixtures/torch").join(name)
 }
 
 fn import(name: &str, block_size: Option<usize>) -> ImportedMolGpt {

@@ -4,12 +4,11 @@ use burn::module::Module;
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::Device;
 use grpo_data::Codec;
-use grpo_model::{
-    Dropout, InfillerConfig, LanguageModel, ModelConfig, ModelSpec, StoredAs, TokenBatch,
-    TokenClassifier, Transformer,
-};
+use grpo_infill::{InfillerConfig, TokenClassifier};
+use grpo_model::{Dropout, LanguageModel, ModelSpec, StoredAs, TokenBatch, Transformer};
 
-use crate::support::{assert_close, characters, codecs, device, host, named_tensors, shaken};
+use crate::sizes::characters;
+use crate::support::{assert_close, device, host, named_tensors, shaken};
 
 const ROWS: [&[u32]; 3] = [&[3, 8, 0, 7, 7], &[1], &[6, 5, 9, 1]];
 
@@ -18,7 +17,7 @@ fn sizes() -> InfillerConfig {
 }
 
 fn classifier(device: &Device) -> TokenClassifier {
-    let config = ModelConfig::token_classifier(&sizes()).unwrap();
+    let config = sizes().token_classifier().unwrap();
     TokenClassifier::new(shaken(&config, 1, device)).unwrap()
 }
 
@@ -61,7 +60,7 @@ fn logits_and_loss_are_those_of_the_definition() {
 /// Tokens are classified by their left neighbour, which a model without attention cannot do.
 #[test]
 fn learns_a_rule_of_the_context() {
-    let config = ModelConfig::token_classifier(&sizes()).unwrap();
+    let config = sizes().token_classifier().unwrap();
     let device = device().autodiff();
     let mut classifier =
         TokenClassifier::new(Transformer::random(&config, 1, &device).unwrap()).unwrap();
@@ -93,12 +92,12 @@ fn learns_a_rule_of_the_context() {
 #[test]
 fn is_written_and_read() {
     let folder = tempfile::tempdir().unwrap();
-    let config = ModelConfig::token_classifier(&sizes()).unwrap();
+    let config = sizes().token_classifier().unwrap();
     let model = shaken(&config, 1, &device());
     let codec = Codec::from_text_codec(characters(&config));
     let spec = ModelSpec { config: config.clone(), codec };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let (read, classifier) = TokenClassifier::load(folder.path(), &codecs(), &device()).unwrap();
+    let (read, classifier) = TokenClassifier::load(folder.path(), &device()).unwrap();
     assert_eq!((read.config.json(), classifier.classes()), (config.json(), 3));
     let batch = TokenBatch::from_iter(ROWS);
     let logits = |of: &TokenClassifier| host(of.logits(&batch, &mut Dropout::off()));
@@ -118,10 +117,10 @@ fn what_does_not_fit_is_refused() {
     wrong[3] = Some(3);
     assert_eq!(refused(&wrong), "the label of token 3 is 3; expected a class from 0 to 2");
     let plain = InfillerConfig { classes: None, ..sizes() };
-    let missing = ModelConfig::token_classifier(&plain).unwrap_err().to_string();
+    let missing = plain.token_classifier().unwrap_err().to_string();
     assert!(missing.contains("classes is missing; expected 2 to 1000000"), "{missing}");
-    let infiller = ModelConfig::infiller(&sizes()).unwrap_err().to_string();
+    let infiller = sizes().infiller().unwrap_err().to_string();
     assert!(infiller.contains("classes is not valid for infiller; remove it"), "{infiller}");
-    let infiller = ModelConfig::infiller(&plain).unwrap();
+    let infiller = plain.infiller().unwrap();
     assert!(TokenClassifier::new(shaken(&infiller, 1, &device())).is_err());
 }

@@ -7,17 +7,22 @@
 //! Tensor names and layouts follow the published PyTorch code. The format of `config.json` is
 //! specific to this project.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-
-use super::fields::Fault;
-use crate::description::{
-    Activation, Biases, ConditionIds, Conditions, Description, HeadKind, NormKind, NormOrder,
-    Positions, TokenType,
+use grpo_model::{
+    ConditionIds, Conditions, Description, FamilyKind, Fields, HeadKind, ModelConfig, ModelError,
+    Names, NormKind, TokenType, VocabularyFile,
 };
-use crate::names::Names;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-pub(super) const NAMES: Names = Names {
+use crate::vocabulary::VOCABULARY_FILE;
+
+/// The family `molgpt`.
+pub static MOLGPT: FamilyKind = FamilyKind {
+    vocabulary: Some(VocabularyFile { name: VOCABULARY_FILE, required: None }),
+    ..FamilyKind::new("molgpt", NAMES, describe)
+};
+
+const NAMES: Names = Names {
     prefix: "",
     blocks: "blocks.",
     outside: &[
@@ -123,11 +128,23 @@ impl MolGptConfig {
             conditions: None,
         }
     }
+
+    /// Returns the configuration of a model of this family.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Unfit`] if a size is 0 or implausibly large, or if the width is not a
+    /// multiple of the number of heads.
+    pub fn to_config(&self) -> Result<ModelConfig, ModelError> {
+        let Ok(Value::Object(json)) = serde_json::to_value(self) else {
+            unreachable!("numbers are JSON")
+        };
+        ModelConfig::new(&MOLGPT, json).map_err(ModelError::Unfit)
+    }
 }
 
-pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> {
-    let config: MolGptConfig = serde_json::from_value(Value::Object(json.clone()))
-        .map_err(|error| Fault(grpo_data::json_reason(&error)))?;
+fn describe(fields: &Fields<'_>) -> Result<Description, String> {
+    let config: MolGptConfig = serde_json::from_value(Value::Object(fields.json().clone()))
+        .map_err(|error| grpo_data::json_reason(&error))?;
     let sizes = [
         ("vocab_size", config.vocab_size),
         ("block_size", config.block_size),
@@ -136,20 +153,20 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         ("n_embd", config.n_embd),
     ];
     if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-        return Err(Fault(format!("{name} = 0 is out of range; expected 1 or more")));
+        return Err(format!("{name} = 0 is out of range; expected 1 or more"));
     }
     // These limits are far above any model of this family. Larger sizes are most likely typos, and
     // would not fit into memory.
     let most = [1 << 20, 1 << 20, 1 << 10, 1 << 16, 1 << 16];
     if let Some(((name, size), most)) = sizes.iter().zip(most).find(|((_, size), most)| size > most)
     {
-        return Err(Fault(format!("{name} = {size} is out of range; expected at most {most}")));
+        return Err(format!("{name} = {size} is out of range; expected at most {most}"));
     }
     if !config.n_embd.is_multiple_of(config.n_head) {
-        return Err(Fault(format!(
+        return Err(format!(
             "n_embd = {} is not a multiple of n_head = {}",
             config.n_embd, config.n_head
-        )));
+        ));
     }
     let conditions = conditions(&config)?;
     Ok(Description {
@@ -162,37 +179,26 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         head_width: config.n_embd / config.n_head,
         mlp_width: 4 * config.n_embd,
         norm: NormKind::Layer { epsilon: LAYER_NORM_EPSILON },
-        order: NormOrder::Pre,
-        positions: Positions::Learned,
         token_type: Some(TokenType { rows: 2, token: 1 }),
         conditions,
-        activation: Activation::Gelu,
-        joint_inputs: false,
-        biases: Biases::everywhere(true),
-        query_key_norm: false,
-        causal: true,
         head: HeadKind::Own,
-        // Same initialisation as GPT-2.
-        critic: false,
-        initial_deviation: 0.02,
-        residual_deviation: 0.02,
+        // Activation and initialisation are those of GPT-2.
+        ..Description::default()
     })
 }
 
-fn conditions(config: &MolGptConfig) -> Result<Conditions, Fault> {
+fn conditions(config: &MolGptConfig) -> Result<Conditions, String> {
     let &MolGptConfig { num_props, partial_props, scaffold, lstm, lstm_layers, .. } = config;
     let most =
         [("num_props", num_props, 1 << 10), ("scaffold_maxlen", config.scaffold_maxlen, 1 << 20)];
     if let Some((name, size, most)) = most.iter().find(|(_, size, most)| size > most) {
-        return Err(Fault(format!("{name} = {size} is out of range; expected at most {most}")));
+        return Err(format!("{name} = {size} is out of range; expected at most {most}"));
     }
     if lstm && !(1..=16).contains(&lstm_layers) {
-        return Err(Fault(format!(
-            "lstm_layers = {lstm_layers} is out of range; expected 1 to 16"
-        )));
+        return Err(format!("lstm_layers = {lstm_layers} is out of range; expected 1 to 16"));
     }
     if lstm && !scaffold {
-        return Err(Fault("lstm requires scaffold = true".to_owned()));
+        return Err("lstm requires scaffold = true".to_owned());
     }
     let ids = match (scaffold, lstm) {
         (false, _) => ConditionIds::None,

@@ -8,18 +8,61 @@
 //! and, for infillers, a tied output layer. The format of `config.json` is specific to this
 //! project.
 
+use grpo_data::Codecs;
+use grpo_model::{
+    Description, Families, FamilyKind, Fields, HeadKind, ModelConfig, ModelError, ModelFormats,
+    Names, NormKind, Positions, RotaryConfig, RotaryScaling, VocabularyFile,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::family::Family;
-use super::fields::Fault;
-use crate::description::{
-    Activation, Biases, Conditions, Description, HeadKind, NormKind, NormOrder, Positions,
-    RotaryConfig, RotaryScaling,
-};
-use crate::names::Names;
+use crate::Characters;
 
-pub(super) const NAMES: Names = Names {
+/// The family `infiller`: a bidirectional character-level transformer that fills in blanks.
+pub static INFILLER: FamilyKind = FamilyKind {
+    not_causal: Some(
+        "an infiller, which fills blanks and does not predict next tokens; use it with `grpo fill`, or train it with `grpo train` and a [passages] section",
+    ),
+    vocabulary: VOCABULARY,
+    ..FamilyKind::new("infiller", NAMES, |fields| describe(&INFILLER, fields))
+};
+
+/// The family `sequence_scorer`: an infiller with a head that scores the entire text.
+pub static SEQUENCE_SCORER: FamilyKind = FamilyKind {
+    not_causal: Some(
+        "an encoder (sequence_scorer), which does not predict next tokens; use a causal language model",
+    ),
+    vocabulary: VOCABULARY,
+    ..FamilyKind::new("sequence_scorer", NAMES, |fields| describe(&SEQUENCE_SCORER, fields))
+};
+
+/// The family `token_classifier`: an infiller with a head that assigns each token to one of several
+/// classes.
+pub static TOKEN_CLASSIFIER: FamilyKind = FamilyKind {
+    not_causal: Some(
+        "an encoder (token_classifier), which does not predict next tokens; use a causal language model",
+    ),
+    vocabulary: VOCABULARY,
+    ..FamilyKind::new("token_classifier", NAMES, |fields| describe(&TOKEN_CLASSIFIER, fields))
+};
+
+/// All families of this crate.
+pub const FAMILIES: [&FamilyKind; 3] = [&INFILLER, &SEQUENCE_SCORER, &TOKEN_CLASSIFIER];
+
+/// Returns what the model folders of this task can contain.
+pub fn formats() -> ModelFormats {
+    ModelFormats {
+        families: Families::default().with(FAMILIES),
+        codecs: Codecs::new(vec![Characters::CODEC]),
+    }
+}
+
+const VOCABULARY: Option<VocabularyFile> = Some(VocabularyFile {
+    name: Characters::CODEC.file,
+    required: Some("create it from the training text, as `grpo pretrain` does"),
+});
+
+const NAMES: Names = Names {
     prefix: "",
     blocks: "blocks.",
     outside: &[
@@ -104,64 +147,97 @@ impl InfillerConfig {
         }
     }
 
-    /// Returns the `config.json` for a model of this family.
-    pub(crate) fn to_json(&self, family: Family) -> Map<String, Value> {
+    /// Returns the sizes in `config`, or `None` if it belongs to another architecture.
+    pub fn of(config: &ModelConfig) -> Option<Self> {
+        let family = config.family();
+        FAMILIES
+            .contains(&family)
+            .then(|| read(family, config.json()).expect("the configuration was parsed before"))
+    }
+
+    /// Returns the configuration of an infiller.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Unfit`] if a size is 0 or implausibly large, or if the width is not a
+    /// multiple of the number of heads.
+    pub fn infiller(&self) -> Result<ModelConfig, ModelError> {
+        self.to_config(&INFILLER)
+    }
+
+    /// Returns the configuration of a sequence scorer, without a critic head.
+    ///
+    /// # Errors
+    /// See [`Self::infiller`].
+    pub fn sequence_scorer(&self) -> Result<ModelConfig, ModelError> {
+        self.to_config(&SEQUENCE_SCORER)
+    }
+
+    /// Returns the configuration of a token classifier with [`Self::classes`] classes, without a critic
+    /// head.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Unfit`] if the number of classes is missing or less than 2. See also
+    /// [`Self::infiller`].
+    pub fn token_classifier(&self) -> Result<ModelConfig, ModelError> {
+        self.to_config(&TOKEN_CLASSIFIER)
+    }
+
+    fn to_config(&self, family: &'static FamilyKind) -> Result<ModelConfig, ModelError> {
         let Ok(Value::Object(mut json)) = serde_json::to_value(self) else {
             unreachable!("numbers are JSON")
         };
-        if family != Family::Infiller {
+        if *family != INFILLER {
             json.remove("critic");
         }
-        json.insert("model_type".to_owned(), family.name().into());
-        json
+        json.insert("model_type".to_owned(), family.name.into());
+        ModelConfig::new(family, json).map_err(ModelError::Unfit)
     }
 }
 
-pub(crate) fn read(family: Family, json: &Map<String, Value>) -> Result<InfillerConfig, Fault> {
+fn read(family: &FamilyKind, json: &Map<String, Value>) -> Result<InfillerConfig, String> {
     let mut json = json.clone();
     json.remove("model_type");
-    for (key, owner) in [("critic", Family::Infiller), ("classes", Family::TokenClassifier)] {
+    for (key, owner) in [("critic", &INFILLER), ("classes", &TOKEN_CLASSIFIER)] {
         if family != owner && json.contains_key(key) {
-            return Err(Fault(format!("{key} is not valid for {}; remove it", family.name())));
+            return Err(format!("{key} is not valid for {}; remove it", family.name));
         }
     }
-    serde_json::from_value(Value::Object(json))
-        .map_err(|error| Fault(grpo_data::json_reason(&error)))
+    serde_json::from_value(Value::Object(json)).map_err(|error| grpo_data::json_reason(&error))
 }
 
-pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Description, Fault> {
-    let config = read(family, json)?;
+fn describe(family: &FamilyKind, fields: &Fields<'_>) -> Result<Description, String> {
+    let config = read(family, fields.json())?;
     if config.vocab_size <= SPECIALS {
-        return Err(Fault(format!(
+        return Err(format!(
             "vocab_size = {} is out of range; expected at least {} (one character, MASK, PAD and CLS)",
             config.vocab_size,
             SPECIALS + 1
-        )));
+        ));
     }
     if config.n_head == 0 || !config.n_embd.is_multiple_of(config.n_head) {
-        return Err(Fault(format!(
+        return Err(format!(
             "n_embd = {} is not a multiple of n_head = {}",
             config.n_embd, config.n_head
-        )));
+        ));
     }
     if config.rope_theta <= 1.0 {
-        return Err(Fault(format!(
+        return Err(format!(
             "rope_theta = {} is out of range; expected more than 1",
             config.rope_theta
-        )));
+        ));
     }
     for (name, size) in [("block_size", config.block_size), ("n_layer", config.n_layer)] {
         if size == 0 {
-            return Err(Fault(format!("{name} = 0 is out of range; expected 1 or more")));
+            return Err(format!("{name} = 0 is out of range; expected 1 or more"));
         }
     }
-    let is_scorer = family == Family::SequenceScorer;
-    let head = match (family, config.classes) {
-        (Family::SequenceScorer, _) => HeadKind::Score,
-        (Family::TokenClassifier, Some(classes @ 2..=1_000_000)) => HeadKind::Classes(classes),
-        (Family::TokenClassifier, found) => {
+    let (is_scorer, is_classifier) = (*family == SEQUENCE_SCORER, *family == TOKEN_CLASSIFIER);
+    let head = match config.classes {
+        _ if is_scorer => HeadKind::Score,
+        Some(classes @ 2..=1_000_000) if is_classifier => HeadKind::Classes(classes),
+        found if is_classifier => {
             let found = found.map_or("missing".to_owned(), |classes| format!("{classes}"));
-            return Err(Fault(format!("classes is {found}; expected 2 to 1000000")));
+            return Err(format!("classes is {found}; expected 2 to 1000000"));
         }
         _ => HeadKind::Tied,
     };
@@ -175,17 +251,10 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
         head_width: config.n_embd / config.n_head,
         mlp_width: config.n_embd.saturating_mul(4),
         norm: NormKind::Layer { epsilon: LAYER_NORM_EPSILON },
-        order: NormOrder::Pre,
         positions: Positions::Rotary(RotaryConfig {
             base: config.rope_theta,
             scaling: RotaryScaling::Default,
         }),
-        token_type: None,
-        conditions: Conditions::default(),
-        activation: Activation::Gelu,
-        joint_inputs: false,
-        biases: Biases::everywhere(true),
-        query_key_norm: false,
         causal: false,
         head,
         critic: config.critic,
@@ -193,5 +262,6 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
         // Keeps the residual stream of a new model at the scale of a single block (Radford et al.
         // 2019).
         residual_deviation: DEVIATION / ((2 * config.n_layer) as f64).sqrt(),
+        ..Description::default()
     })
 }

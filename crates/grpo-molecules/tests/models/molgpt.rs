@@ -1,22 +1,32 @@
 //! MolGPT: comparison with plain f64 loops, cached and full passes, and a round trip of the
 //! weights.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs};
+use grpo_data::Codec;
 use grpo_model::{
-    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig,
+    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelFolder, ModelFormats, ModelSpec,
     StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
 };
 
-use crate::families::attention;
-use crate::oracle::WEIGHTS;
-use crate::support::{assert_close, device, host, named_tensors, shaken_by};
+use grpo_molecules::{MOLGPT, MolGptConfig};
+
+use crate::support::{assert_close, attention, device, host, named_tensors, shaken_by};
+
+thread_local! {
+    /// The attention weights so far, by layer, query, head and key.
+    static WEIGHTS: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
+}
+
+fn formats() -> ModelFormats {
+    ModelFormats { families: (&MOLGPT).into(), ..ModelFormats::default() }
+}
 
 fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> ModelConfig {
-    ModelConfig::molgpt(&MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd)).unwrap()
+    MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd).to_config().unwrap()
 }
 
 fn model(config: &ModelConfig, device: &Device) -> Transformer {
@@ -189,7 +199,7 @@ fn later_tokens_change_nothing() {
 #[test]
 fn parameters_are_counted_as_published() {
     let count = |vocab, block| {
-        let config = ModelConfig::molgpt(&MolGptConfig::new(vocab, block, 8, 8, 256)).unwrap();
+        let config = MolGptConfig::new(vocab, block, 8, 8, 256).to_config().unwrap();
         Transformer::random(&config, 0, &device()).unwrap().num_params()
     };
     assert_eq!(count(94, 100), 6_392_832);
@@ -237,7 +247,7 @@ fn weights_survive_the_way_out_and_in() {
     let folder = tempfile::tempdir().unwrap();
     let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let again = ModelFolder::load(folder.path(), &Codecs::default(), &device).unwrap();
+    let again = ModelFolder::load(folder.path(), &formats(), &device).unwrap();
     assert_eq!(again.spec.config, spec.config);
     assert_eq!(named_tensors(&again.model), named_tensors(&model));
     let row: &[u32] = &[0, 3, 10];
@@ -280,7 +290,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let load = |config: &ModelConfig| {
         let json = serde_json::to_string(config.json()).unwrap();
         std::fs::write(folder.path().join("config.json"), json).unwrap();
-        ModelFolder::load(folder.path(), &Codecs::default(), &device)
+        ModelFolder::load(folder.path(), &formats(), &device)
     };
     let refusal = |config: &ModelConfig| load(config).unwrap_err().to_string();
     let bytes_of_good = bytes(&good);
@@ -315,4 +325,23 @@ fn weight_decay_is_for_the_matrices_of_linear_layers() {
     let model = Transformer::random(&config(11, 9, 2, 16), 0, &device()).unwrap();
     // Four attention matrices and two MLP matrices per block, and the head.
     assert_eq!(linear_weights(&model).len(), 2 * 6 + 1);
+}
+
+#[test]
+fn sizes_that_do_not_fit() {
+    let refused = |key: &str, value: serde_json::Value| {
+        let mut json = config(11, 9, 1, 24).json().clone();
+        json.insert(key.to_owned(), value);
+        ModelConfig::new(&MOLGPT, json).unwrap_err()
+    };
+    for (key, value, expected) in [
+        ("n_head", 5, "n_embd = 24 is not a multiple of n_head = 5"),
+        ("n_layer", 0, "n_layer = 0 is out of range; expected 1 or more"),
+        ("block_size", 1 << 21, "block_size = 2097152 is out of range; expected at most 1048576"),
+    ] {
+        assert_eq!(refused(key, value.into()), expected);
+    }
+    let message = refused("dropout", 0.1.into());
+    let said = "unknown key `dropout`, expected one of `architecture`";
+    assert!(message.starts_with(said), "{message}");
 }

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use grpo_data::Codecs;
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Targets, score};
+use grpo_model::{
+    Dropout, HeadKind, LanguageModel, ModelError, ModelFolder, ModelSpec, TokenBatch, Transformer,
+};
 
-use crate::description::HeadKind;
-use crate::families::Family;
-use crate::{Dropout, LanguageModel, ModelError, ModelFolder, ModelSpec, TokenBatch, Transformer};
+use crate::families::{TOKEN_CLASSIFIER, formats};
 
 /// A bidirectional transformer with a linear layer that computes a logit per class for each token.
 ///
@@ -39,20 +39,15 @@ impl TokenClassifier {
     /// # Errors
     /// Returns an error if a file is missing or invalid, or if the model belongs to a different
     /// family.
-    pub fn load(
-        folder: &Path,
-        codecs: &Codecs,
-        device: &Device,
-    ) -> Result<(ModelSpec, Self), ModelError> {
-        let family = ModelSpec::family_of(folder)?;
-        if family != Family::TokenClassifier {
+    pub fn load(folder: &Path, device: &Device) -> Result<(ModelSpec, Self), ModelError> {
+        let family = ModelSpec::family_name(folder)?;
+        if family != TOKEN_CLASSIFIER.name {
             return Err(ModelError::Unfit(format!(
-                "{} is not a token classifier: its model family is {}; expected token_classifier",
-                folder.display(),
-                family.name()
+                "{} is not a token classifier: its model family is {family}; expected token_classifier",
+                folder.display()
             )));
         }
-        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, codecs, device)?;
+        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, &formats(), device)?;
         Ok((spec, Self::new(model)?))
     }
 
@@ -73,7 +68,7 @@ impl TokenClassifier {
     /// parameters do.
     pub fn logits(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
         let hidden = self.model.hidden(tokens, dropout);
-        self.model.head_on(&hidden.device()).logits(hidden)
+        self.model.logits(hidden)
     }
 
     /// Computes the mean cross-entropy in nats, `[1]`, over the tokens with a label. `labels` has one
@@ -110,7 +105,7 @@ impl TokenClassifier {
         }
         let hidden = self.model.hidden(tokens, dropout);
         let rows = indices(labelled.iter().map(|(token, _)| *token), &hidden.device());
-        let head = self.model.head_on(&hidden.device());
+        let head = self.model.head();
         let targets = Targets::new(labelled.iter().map(|(_, label)| *label).collect(), classes);
         let scores = score(gather_rows(hidden, rows), &head, &targets);
         Ok(scores.logprobs.mean().neg())
