@@ -40,7 +40,6 @@ mod train_file;
 pub mod train_settings;
 mod trial_file;
 pub mod visible;
-mod vllm;
 mod written_by;
 mod wrong_folder;
 

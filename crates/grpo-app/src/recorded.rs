@@ -56,7 +56,7 @@ fn record(
         finish: completion.finish(),
         policy_version: completion.policy_version(),
         completion_ids: completion.action_ids().collect(),
-        sampling_logprobs: completion.sampling_logprobs().unwrap_or_default().to_vec(),
+        sampling_logprobs: completion.recorded_logprobs().into_owned(),
         logprobs: f32s(&trace.logprobs),
         ref_logprobs: f32s(&trace.ref_logprobs),
         entropies: f32s(&trace.entropies),

@@ -8,7 +8,9 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
+use grpo_rollout::{EngineKind, EngineRegistry};
 use grpo_run::BestTable;
+use grpo_servers::vllm::VLLM;
 use grpo_train::{Bucketing, DiversityFilter, DiversityFilterConfig, NewSimilarTexts, Variation};
 use toml::Table;
 
@@ -41,6 +43,11 @@ pub trait Task: Sync {
 
     /// Returns the prompt sources for `grpo train`.
     fn sources(&self) -> Vec<SourceKind> {
+        Vec::new()
+    }
+
+    /// Returns the engines for the `[rollout]` section.
+    fn engines(&self) -> Vec<EngineKind> {
         Vec::new()
     }
 
@@ -323,6 +330,14 @@ impl Tasks {
     /// Panics if two tasks define the same reward type.
     pub fn rewards(&self) -> RewardRegistry {
         RewardRegistry::default().with(self.iter().flat_map(|task| task.rewards()))
+    }
+
+    /// Returns the engines of the program and of all tasks.
+    ///
+    /// # Panics
+    /// Panics if two engines have the same name.
+    pub(crate) fn engines(&self) -> EngineRegistry {
+        EngineRegistry::default().with([VLLM]).with(self.iter().flat_map(|task| task.engines()))
     }
 
     /// Returns all suites for `grpo eval`.

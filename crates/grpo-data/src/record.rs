@@ -1,5 +1,7 @@
 //! Prompts and sampled completions.
 
+use std::borrow::Cow;
+
 use crate::{CounterRng, Prefix, Purpose, TokenSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -225,6 +227,13 @@ impl Completion {
     /// the completion was not sampled.
     pub fn sampling_logprobs(&self) -> Option<&[f32]> {
         self.0.sampling_logprobs.as_deref()
+    }
+
+    /// Returns [`Self::sampling_logprobs`] as they are recorded: 0 for each action if the completion was
+    /// not sampled.
+    pub fn recorded_logprobs(&self) -> Cow<'_, [f32]> {
+        let none = || vec![0.0; self.actions()].into();
+        self.sampling_logprobs().map_or_else(none, Cow::from)
     }
 
     /// Returns the ids chosen by the policy in order of position, including a sampled end token.

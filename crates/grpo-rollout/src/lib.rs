@@ -4,13 +4,18 @@ mod autoregressive;
 mod distributed;
 mod engine;
 mod error;
-mod rollout;
+mod registry;
 mod row;
 mod sampling;
+mod sampling_loop;
 mod stop;
 
 pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
 pub use distributed::Distributed;
+pub use engine::{Engine, EngineFactory, EngineRequest, StepKey};
 pub use error::RolloutError;
-pub use rollout::{Actions, Rollout, RolloutRequest, StepKey};
+pub use registry::{
+    EngineConfig, EngineContext, EngineKind, EngineRegistry, EngineRun, EngineSection, LOCAL,
+    Notify,
+};
 pub use stop::{Decode, StopRule, StopStrings};

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel, RolloutActivations};
 
-use crate::engine::Task;
+use crate::sampling_loop::Task;
 use crate::{
-    Actions, Autoregressive, NextTokens, Rollout, RolloutError, RolloutRequest, RolloutSettings,
-    StepKey,
+    Autoregressive, Engine, EngineFactory, EngineRequest, NextTokens, RolloutError,
+    RolloutSettings, StepKey,
 };
 
-impl<M: LanguageModel> Rollout<M> for Autoregressive {
+impl<M: LanguageModel> Engine<M> for Autoregressive {
     fn sample(
         &self,
         policy: &Frozen<M>,
@@ -51,21 +51,21 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         Ok(completion.expect("one completion was requested"))
     }
 
-    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Engine<M>> {
         Arc::new(self.clone().with_interrupt(interrupt))
     }
 
-    fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Rollout<M>>> {
+    fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Engine<M>>> {
         Some(Arc::new(self.clone().with_activations(activations)))
     }
 }
 
-impl<M: LanguageModel> Actions<M> for NextTokens {
-    fn rollout(
+impl<M: LanguageModel> EngineFactory<M> for NextTokens {
+    fn create(
         &self,
         policy: &M,
-        request: &RolloutRequest<'_>,
-    ) -> Result<Arc<dyn Rollout<M>>, RolloutError> {
+        request: &EngineRequest<'_>,
+    ) -> Result<Arc<dyn Engine<M>>, RolloutError> {
         let settings = RolloutSettings {
             group_size: request.group_size,
             max_new_tokens: request.max_new_tokens,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use grpo_data::{Completion, Group, Prompt};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Rollout, RolloutError, StepKey};
+use grpo_rollout::{Engine, RolloutError, StepKey};
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
@@ -36,7 +36,7 @@ pub struct RolloutAhead {
 /// An interrupt does not stop a rollout, because the next checkpoint needs it: a resumed run cannot
 /// sample it again, as the policy has changed since. After a rollout that failed, no other is sampled.
 pub(crate) struct Ahead<M> {
-    sampler: Arc<dyn Rollout<M>>,
+    sampler: Arc<dyn Engine<M>>,
     worker: Mutex<Worker<M>>,
     queue: Mutex<VecDeque<Entry>>,
 }
@@ -70,7 +70,7 @@ enum State {
 }
 
 impl<M: LanguageModel> Worker<M> {
-    fn start(sampler: &Arc<dyn Rollout<M>>) -> Self {
+    fn start(sampler: &Arc<dyn Engine<M>>) -> Self {
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let sampler = sampler.interrupted_by(Arc::clone(&is_abandoned));
         let (jobs, received) = mpsc::channel::<Job<M>>();
@@ -109,7 +109,7 @@ impl<M> Drop for Worker<M> {
 }
 
 impl<M: LanguageModel> Ahead<M> {
-    pub(crate) fn new(sampler: Arc<dyn Rollout<M>>) -> Self {
+    pub(crate) fn new(sampler: Arc<dyn Engine<M>>) -> Self {
         let worker = Mutex::new(Worker::start(&sampler));
         Self { sampler, worker, queue: Mutex::default() }
     }

@@ -65,7 +65,7 @@ pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{Added, ScoredStep, StepExtension, StepExtensions, StepScorer, UpdatedStep};
-pub use grpo_rollout::{Actions, Decode, NextTokens};
+pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{GuardTrigger, Guards, GuardsState};
 pub use learner::{LearnResult, Learner, SupervisedUpdate, Update};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
-use grpo_rollout::{Decode, Rollout, StepKey};
+use grpo_rollout::{Decode, Engine, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange};
 use grpo_runtime::awake;
 
@@ -21,7 +21,7 @@ use crate::{GrpoConfig, RolloutAhead, TrainError};
 /// Everything needed to perform training steps.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
-    pub(crate) sampler: Arc<dyn Rollout<M>>,
+    pub(crate) sampler: Arc<dyn Engine<M>>,
     pub(crate) rewards: RewardRunner,
     pub(crate) extensions: StepExtensions<M>,
     pub(crate) decode: Decode,

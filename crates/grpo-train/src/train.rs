@@ -8,7 +8,7 @@ use std::time::Duration;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Actions, Distributed};
+use grpo_rollout::{Distributed, EngineFactory};
 use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
@@ -101,8 +101,8 @@ pub struct Parts<M> {
     pub policy: M,
     /// Reference policy.
     pub reference: Frozen<M>,
-    /// Action space of the policy.
-    pub actions: Arc<dyn Actions<M>>,
+    /// Creates the engine that samples from the policy.
+    pub engine: Arc<dyn EngineFactory<M>>,
     /// Reward function.
     pub reward: Arc<dyn Reward>,
     /// Extensions of the steps, in the order in which they are called.
@@ -128,7 +128,7 @@ impl<M: LanguageModel> Grpo<M> {
         let Parts {
             policy,
             reference,
-            actions,
+            engine,
             reward,
             extensions,
             combined,
@@ -138,7 +138,7 @@ impl<M: LanguageModel> Grpo<M> {
         } = parts;
         extension::check(&extensions, &config.extensions())?;
         let group_size = config.train.group_size;
-        let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
+        let sampler = config.sampler(&policy, &*engine, group_size, longest_prompt, &decode)?;
         let activations = config.rollout_activations(&policy.device());
         let keeping = activations.clone().and_then(|activations| sampler.keeping(activations));
         let activations = activations.filter(|_| keeping.is_some());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use grpo_data::{Codec, Completion, Outcome, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::{RewardInput, RewardRunner};
-use grpo_rollout::{Decode, Rollout, StepKey};
+use grpo_rollout::{Decode, Engine, StepKey};
 use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunDevices, RunFolder};
 use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let loaded = TrainFile::of_run(&folder, tasks)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
-    file.refuse_servers("grpo replay")?;
+    file.refuse_unrepeatable("grpo replay")?;
     anyhow::ensure!(
         file.train.staleness == 0,
         "grpo replay cannot replay runs with train.staleness = {}, whose rollouts were sampled by earlier policies",
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     }
     let (config, longest) = (file.grpo(), parts.longest_prompt);
     let size = config.train.group_size;
-    let sampler = config.sampler(&parts.policy, &*parts.actions, size, longest, &parts.decode)?;
+    let sampler = config.sampler(&parts.policy, &*parts.engine, size, longest, &parts.decode)?;
 
     say(format_args!(
         "completion   step {}, prompt {}, sample {} of {}",
@@ -237,7 +237,7 @@ fn trained(
 /// Samples the completion, either alone or with the rest of its step.
 fn sample<'a>(
     arguments: &ReplayArguments,
-    sampler: &dyn Rollout<Policy>,
+    sampler: &dyn Engine<Policy>,
     policy: &Frozen<Policy>,
     prompts: &'a [Prompt],
     key: StepKey,
@@ -357,10 +357,8 @@ fn compare(
     say(format_args!("now          {text:?}"));
     let of_ids = difference_of_ids(&record.completion_ids, &ids);
     say(format_args!("ids          {}", of_ids.as_deref().unwrap_or("equal")));
-    let of_logprobs = difference_of_logprobs(
-        &record.sampling_logprobs,
-        completion.sampling_logprobs().unwrap_or_default(),
-    );
+    let of_logprobs =
+        difference_of_logprobs(&record.sampling_logprobs, &completion.recorded_logprobs());
     say(format_args!(
         "logprobs     {}",
         of_logprobs.clone().unwrap_or_else(|| format!("all {} equal bit for bit", ids.len()))

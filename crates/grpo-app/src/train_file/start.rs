@@ -4,19 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::Prompt;
-use grpo_model::{Frozen, Policy};
+use grpo_data::{Codec, Prompt};
+use grpo_model::{AdapterConfig, Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{Combined, Parts, ReferenceFrom, StepExtensions};
+use grpo_rollout::EngineContext;
+use grpo_train::{AboveTolerance, Combined, EngineFactory, Parts, ReferenceFrom, StepExtensions};
 
+use crate::dashboard::announce;
 use crate::device;
 use crate::generate::decoder;
 use crate::models::{ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read};
-use crate::output::say;
+use crate::output::{remove_at_exit, say};
 use crate::prompts::{CombinedExamples, Prompts};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
-use crate::vllm::on_servers;
 
 impl TrainFile {
     /// Loads everything that the configuration refers to.
@@ -35,6 +36,7 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
+        files.extend(self.rollout.config().files());
         files.extend(self.embedder_files()?);
         let examples = self.examples(&loaded)?;
         let of_examples = examples.iter().flat_map(|read| &read.files);
@@ -179,15 +181,11 @@ impl TrainFile {
             "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
             self.model.display()
         );
-        let actions = match (&self.rollout, adapter) {
-            (None, _) => self.actions(&codec),
-            (Some(rollout), Some(adapter)) => on_servers(self, rollout, adapter, &codec)?,
-            (Some(_), None) => unreachable!("`check` requires an adapter for servers"),
-        };
+        let engine = self.engine(adapter, &codec)?;
         Ok(Parts {
             policy,
             reference,
-            actions,
+            engine,
             reward,
             extensions,
             combined: self.combined(examples)?,
@@ -195,6 +193,24 @@ impl TrainFile {
             epoch: prompts.epoch(),
             decode: decoder(&codec),
         })
+    }
+
+    /// Creates the engine that `[rollout]` selects.
+    fn engine(
+        &self,
+        adapter: Option<AdapterConfig>,
+        codec: &Codec,
+    ) -> anyhow::Result<Arc<dyn EngineFactory<Policy>>> {
+        let sampler_check = self.sampler_check.resolved(self.loss.resolve()?.mismatch);
+        Ok(self.rollout.config().build(EngineContext {
+            local: self.local_engine(codec),
+            codec,
+            adapter,
+            tolerance: sampler_check.tolerance,
+            corrects_differences: sampler_check.above == Some(AboveTolerance::Correct),
+            notify: Arc::new(|message| announce(&format!("warning      {message}"))),
+            remove_at_exit,
+        })?)
     }
 
     /// Reads the examples of auxiliary losses, if configured.

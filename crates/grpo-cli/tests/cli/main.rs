@@ -15,8 +15,8 @@ mod engagement;
 mod eval;
 mod evaluation;
 mod explain;
-#[path = "../../../grpo-vllm/tests/it/fake.rs"]
-#[expect(dead_code, reason = "shared with the tests of grpo-vllm, which use all of it")]
+#[path = "../../../grpo-servers/tests/it/vllm/fake.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod fake_vllm;
 mod fill;
 mod first_hour;
@@ -50,6 +50,7 @@ mod pipelines;
 mod plain_words;
 mod polychromic;
 mod preflight;
+mod recorded_engine;
 mod replay;
 mod replies;
 mod reply_rewards;
@@ -59,8 +60,8 @@ mod sample;
 mod score_inputs;
 mod scoring;
 mod selftest;
-#[path = "../../../grpo-endpoint/tests/it/server.rs"]
-#[expect(dead_code, reason = "shared with the tests of grpo-endpoint, which use all of it")]
+#[path = "../../../grpo-servers/tests/it/server.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod server;
 mod shipped;
 mod shipped_guards;

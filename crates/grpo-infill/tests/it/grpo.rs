@@ -62,7 +62,7 @@ fn begin(
     let parts = Parts {
         policy,
         reference,
-        actions,
+        engine: actions,
         reward,
         extensions: Vec::new(),
         combined: None,

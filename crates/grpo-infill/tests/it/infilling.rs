@@ -7,7 +7,7 @@ use grpo_infill::Characters;
 use grpo_infill::{Infilling, InfillingSettings};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer};
-use grpo_rollout::Rollout;
+use grpo_rollout::Engine;
 use proptest::prelude::*;
 
 use crate::support::{KEY, completions, in_pool, prompt, shaken};

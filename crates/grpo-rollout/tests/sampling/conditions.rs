@@ -3,7 +3,7 @@
 use grpo_data::{Completion, Group, Prefix, Prompt};
 use grpo_logprob::{Targets, score};
 use grpo_model::{Frozen, ModelConfig, MolGptConfig, TokenBatch, Transformer, WeightPrecision};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings};
 
 use crate::support::{
     CONTEXT, KEY, VOCABULARY, all_ids, completions, in_pool, prompts, settings, shaken,

@@ -10,7 +10,7 @@ use grpo_model::{
     CacheSlot, Dropout, Frozen, KvCache, LanguageModel, ModelConfig, MolGptConfig, TokenBatch,
     Transformer, WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StopRule};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StopRule};
 
 use crate::support::{
     KEY, VOCABULARY, completions, distribution, forbidding, in_pool, prompt, shaken,

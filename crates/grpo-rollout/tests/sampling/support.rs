@@ -7,7 +7,7 @@ use grpo_model::{
     Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
     WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 
 pub(crate) const VOCABULARY: usize = 12;
 pub(crate) const CONTEXT: usize = 20;
