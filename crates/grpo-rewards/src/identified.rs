@@ -35,15 +35,20 @@ impl IdentifiedReward {
     }
 }
 
-impl Reward for IdentifiedReward {
-    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+impl IdentifiedReward {
+    /// Adds identities to the inputs of `score`, and validity to its outcomes.
+    fn scored(
+        &self,
+        samples: &[RewardInput],
+        score: impl Fn(&[RewardInput]) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
         let texts: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
         let identities = (self.identify)(&texts);
         let mut inputs = samples.to_vec();
         for (input, identity) in inputs.iter_mut().zip(identities) {
             input.identity = identity;
         }
-        let mut outcomes = self.reward.score(&inputs);
+        let mut outcomes = score(&inputs);
         for (outcome, input) in outcomes.iter_mut().zip(&inputs) {
             let valid = match &input.identity {
                 Identity::Canonical(_) => 1.0,
@@ -55,6 +60,20 @@ impl Reward for IdentifiedReward {
             }
         }
         outcomes
+    }
+}
+
+impl Reward for IdentifiedReward {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        self.scored(samples, |inputs| self.reward.score(inputs))
+    }
+
+    fn score_group(&self, group: &[RewardInput]) -> Vec<Outcome> {
+        self.scored(group, |inputs| self.reward.score_group(inputs))
+    }
+
+    fn is_relative(&self) -> bool {
+        self.reward.is_relative()
     }
 
     fn parts(&self) -> Vec<PartName> {

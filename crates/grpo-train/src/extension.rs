@@ -276,6 +276,25 @@ pub(crate) fn check<M>(
     Ok(())
 }
 
+/// Refuses an extension that keeps scores if the reward compares completions, whose scores are then only
+/// valid in their group.
+pub(crate) fn check_scores<M>(
+    extensions: &StepExtensions<M>,
+    rewards: &RewardRunner,
+) -> Result<(), ConfigFault> {
+    match extensions.iter().find(|extension| extension.keeps_scores() && rewards.is_relative()) {
+        Some(extension) => {
+            let name = extension.name();
+            let message = format!(
+                "{name} keeps the scores of completions, but this reward compares the completions of a group"
+            );
+            let remedy = "remove [replay] and train.max_reward_calls, or use another reward";
+            Err(ConfigFault::new(name, message, remedy))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Returns the extension that sets bonuses, if any.
 pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static str> {
     extensions.iter().find(|extension| extension.sets_bonus()).map(|extension| extension.name())

@@ -146,6 +146,7 @@ impl<M: LanguageModel> Grpo<M> {
         let ahead = (config.train.staleness > 0).then(|| Ahead::new(Arc::clone(&sampler)));
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
+        extension::check_scores(&extensions, &rewards)?;
         let base = policy.base_digest();
         let mut learner = Learner::new(policy, reference, &config)?;
         if let Some(activations) = activations {

@@ -264,8 +264,8 @@ struct Scoring {
 
 /// The outcome of a completion that was scored again.
 struct ScoredAgain {
-    /// `None` if the reward is not deterministic.
-    outcome: Option<Outcome>,
+    /// Why it was not scored, if the completion alone does not determine the outcome.
+    outcome: Result<Outcome, &'static str>,
     has_archive: bool,
 }
 
@@ -284,7 +284,11 @@ impl Scoring {
             let input = RewardInput::new(prompt, completion, step, &*self.decode);
             self.runner.score(vec![input]).swap_remove(0)
         };
-        let outcome = self.runner.is_deterministic().then(again);
+        let outcome = match (self.runner.is_relative(), self.runner.is_deterministic()) {
+            (true, _) => Err("the reward compares the completions of a group"),
+            (_, false) => Err("the reward is not deterministic (reward.deterministic = false)"),
+            (false, true) => Ok(again()),
+        };
         ScoredAgain { outcome, has_archive: self.has_archive }
     }
 }
@@ -293,11 +297,12 @@ impl Scoring {
 /// cannot be computed here are not compared.
 fn compare_reward(record: &CompletionRecord, scored: &ScoredAgain) -> Option<String> {
     let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
-    let Some(outcome) = &scored.outcome else {
-        say(format_args!(
-            "reward       recorded {recorded}; not checked: the reward is not deterministic (reward.deterministic = false)"
-        ));
-        return None;
+    let outcome = match &scored.outcome {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            say(format_args!("reward       recorded {recorded}; not checked: {why}"));
+            return None;
+        }
     };
     if let Some(reason) = outcome.failure() {
         say(format_args!("reward       recorded {recorded}; not checked: {reason}"));
