@@ -10,6 +10,7 @@ use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_rollout::{EngineKind, EngineRegistry};
 use grpo_run::BestTable;
+use grpo_servers::HTTP_REWARD;
 use grpo_servers::vllm::VLLM;
 use grpo_train::{Bucketing, DiversityFilter, DiversityFilterConfig, NewSimilarTexts, Variation};
 use toml::Table;
@@ -329,7 +330,8 @@ impl Tasks {
     /// # Panics
     /// Panics if two tasks define the same reward type.
     pub fn rewards(&self) -> RewardRegistry {
-        RewardRegistry::default().with(self.iter().flat_map(|task| task.rewards()))
+        let own = self.iter().flat_map(|task| task.rewards());
+        RewardRegistry::default().with([HTTP_REWARD]).with(own)
     }
 
     /// Returns the engines of the program and of all tasks.

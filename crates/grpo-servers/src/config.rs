@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use grpo_data::{HttpUrl, short_number};
+use grpo_data::short_number;
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
 use crate::error::EndpointError;
+use crate::http_url::HttpUrl;
 
 /// Longest accepted time limit and pause in seconds.
 const LONGEST: f64 = 86_400.0;

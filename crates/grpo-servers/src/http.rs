@@ -6,13 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, Utc};
-use grpo_data::{HttpUrl, host_and_port};
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
 
 use crate::config::EndpointConfig;
 use crate::connection::{Fault, Scope};
 use crate::error::{Attempts, EndpointError, excerpt};
+use crate::http_url::{HttpUrl, host_and_port};
 use crate::request::ReplyFault;
 use crate::tls;
 
@@ -251,7 +251,7 @@ impl Failure {
 }
 
 /// Checks the port of the proxy that environment variables name.
-fn check_proxy(agent: &Agent) -> Result<(), EndpointError> {
+pub(crate) fn check_proxy(agent: &Agent) -> Result<(), EndpointError> {
     let Some(proxy) = agent.config().proxy() else { return Ok(()) };
     let authority = proxy.uri().authority().map_or("", |authority| authority.as_str());
     let address = authority.rsplit('@').next().unwrap_or_default();

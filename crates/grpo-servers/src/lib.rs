@@ -4,6 +4,7 @@
 //! - [`Server`] sends one request at a time, for callers that use several servers.
 //! - [`EndpointConfig`] is where the server is and how it is used.
 //! - [`ChatRequest`] is the API `/chat/completions`. Other APIs implement [`Request`].
+//! - [`HTTP_REWARD`] is the reward type `http`.
 //! - [`vllm`] is an engine for rollouts.
 
 mod cache;
@@ -13,6 +14,9 @@ mod config;
 mod connection;
 mod error;
 mod http;
+mod http_reward;
+mod http_url;
+mod http_words;
 mod request;
 mod server;
 mod tls;
@@ -24,6 +28,7 @@ pub use chat::{ChatAnswer, ChatRequest, ChatSettings, Message};
 pub use client::{Answers, Client, Progress};
 pub use config::EndpointConfig;
 pub use error::{Attempts, EndpointError};
+pub use http_reward::HTTP_REWARD;
 pub use request::{ReplyFault, Request};
 pub use server::Server;
 pub use usage::{Prices, Usage};

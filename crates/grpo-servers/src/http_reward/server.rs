@@ -1,17 +1,23 @@
 //! A reward server, which receives requests over HTTP.
 //!
-//! Each request has its own connection, which is closed after the reply. Proxies and redirects are
-//! not followed, because prompts and completions are only for the server that the user names.
+//! Each request has its own connection, which is closed after the reply. Redirects are not followed,
+//! because prompts and completions are only for the server that the user names. For the same reason,
+//! proxies of the environment are only used for encrypted connections to other machines, which they
+//! cannot read.
 
 use std::io::{ErrorKind, Read};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use grpo_data::{ConfigFault, HttpUrl, connection_words, is_unresolved, reply_words};
+use grpo_data::ConfigFault;
 use ureq::http::{HeaderMap, Uri, Version};
-use ureq::{Agent, Body, Error, Timeout};
+use ureq::tls::TlsConfig;
+use ureq::{Agent, Body, Error};
 
-use super::protocol::excerpt;
+use crate::connection::{FIX_OF_PROXY, FIX_OF_SCHEME, NO_PROXY, Problem};
+use crate::error::excerpt;
+use crate::http::check_proxy;
+use crate::http_url::HttpUrl;
 
 /// Maximum size of a reply in bytes.
 const MOST: usize = 16 << 20;
@@ -44,7 +50,7 @@ pub(super) enum Failure {
 }
 
 impl Server {
-    pub(super) fn new(url: &str) -> Result<Self, ConfigFault> {
+    pub(super) fn new(url: &str, tls: TlsConfig) -> Result<Self, ConfigFault> {
         let refused = |fault: &str| {
             let shown = HttpUrl::shown(url);
             ConfigFault::from_sentence(
@@ -55,23 +61,23 @@ impl Server {
             )
         };
         let parts = HttpUrl::parse(url).map_err(|fault| refused(&fault.to_string()))?;
-        if parts.is_encrypted {
-            return Err(refused("https is not supported"));
-        }
         if url.parse::<Uri>().is_err() {
             return Err(refused("its path or query has a character that has to be written as %XX"));
         }
-        let agent = Agent::config_builder()
-            .proxy(None)
+        let mut builder = Agent::config_builder()
+            .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
             .max_response_header_size(MOST_OF_HEAD)
             .max_idle_connections(0)
             .max_idle_connections_per_host(0)
-            .user_agent(concat!("grpo-rewards/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .new_agent();
+            .user_agent(concat!("grpo-servers/", env!("CARGO_PKG_VERSION")));
+        if !parts.is_encrypted || parts.is_local() {
+            builder = builder.proxy(None);
+        }
+        let agent = builder.build().new_agent();
+        check_proxy(&agent).map_err(|error| ConfigFault::new("", error.to_string(), ""))?;
         Ok(Self { url: url.to_owned(), agent })
     }
 
@@ -192,47 +198,30 @@ fn framing(headers: &HeaderMap) -> String {
 
 /// Describes an error. `arrived` says what has arrived of the reply.
 fn failure(error: &Error, arrived: &str) -> Failure {
-    use ErrorKind::{
-        AddrNotAvailable, BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset,
-        HostUnreachable, NetworkUnreachable, NotFound, TimedOut, UnexpectedEof, WouldBlock,
-    };
     const FIX: &str = "start the server, or correct reward.url";
     const FIX_OF_NAME: &str = "correct reward.url, or check the network";
+    const FIX_OF_TLS: &str =
+        "check the server's certificate, or set reward.ca_file to that of its authority";
     let unreached = |what: &str, fix: &str| Failure::Unreached(format!("{what}; {fix}"));
     let invalid = |what: &str| Failure::Other(format!("invalid HTTP response: {what}{arrived}"));
-    match error {
-        Error::HostNotFound => unreached("the name of the server cannot be resolved", FIX_OF_NAME),
-        Error::ConnectionFailed => unreached("there is no connection", FIX),
-        Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
-            unreached("there was no connection in time", FIX)
+    match Problem::of(error) {
+        Problem::Unresolved(what) => unreached(&what, FIX_OF_NAME),
+        Problem::Unreached(what) => unreached(&what, FIX),
+        Problem::LateConnection => unreached("there was no connection in time", FIX),
+        Problem::Proxy => unreached(NO_PROXY, FIX_OF_PROXY),
+        Problem::Late | Problem::Silent(_) => Failure::Late(arrived.to_owned()),
+        Problem::Tls { what, is_certificate } => {
+            let fix = if is_certificate { FIX_OF_TLS } else { FIX_OF_SCHEME };
+            Failure::Other(format!("{what}; {fix}"))
         }
-        Error::Timeout(_) => Failure::Late(arrived.to_owned()),
-        Error::Protocol(error) => invalid(reply_words(&error.to_string())),
-        Error::Io(error) if is_unresolved(error) => {
-            unreached(&connection_words(error), FIX_OF_NAME)
-        }
-        Error::Io(error) => match error.kind() {
-            AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkUnreachable
-            | NotFound => unreached(&connection_words(error), FIX),
-            TimedOut | WouldBlock => Failure::Late(arrived.to_owned()),
-            BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => Failure::Other(
-                format!("the connection was closed before the end of the response{arrived}"),
-            ),
-            _ => Failure::Other(format!("{}{arrived}", connection_words(error))),
-        },
-        Error::LargeResponseHeader(..) => {
+        Problem::Damaged(what) => invalid(what),
+        Problem::LargeHead => {
             Failure::Other("invalid HTTP response: its headers are larger than 64 KiB".to_owned())
         }
-        _ => invalid("it is incomplete, or does not follow HTTP"),
-    }
-}
-
-/// Returns a URL without the name and password in front of its host.
-pub(super) fn without_password(url: &str) -> String {
-    let start = url.find("//").map_or(0, |place| place + 2);
-    let end = url[start..].find(['/', '?']).map_or(url.len(), |place| start + place);
-    match url[start..end].rfind('@') {
-        Some(place) => format!("{}…{}", &url[..start], &url[start + place..]),
-        None => url.to_owned(),
+        Problem::Closed => Failure::Other(format!(
+            "the connection was closed before the end of the response{arrived}"
+        )),
+        Problem::System(what) => Failure::Other(format!("{what}{arrived}")),
+        Problem::LargeBody | Problem::Other => invalid("it is incomplete, or does not follow HTTP"),
     }
 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::carrier::{Carrier, Connection, Fault};
-use super::output::Output;
+use grpo_rewards::external::{Carrier, Connection, Fault, Output};
+
 use super::server::{Failure, Reply, Server};
 
 /// Time limit of a connection if there are other servers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Servers with identical scoring. Each request goes to the next one in turn.
-pub(super) struct Servers {
+pub(super) struct Servers(Arc<All>);
+
+struct All {
     servers: Vec<Server>,
     /// Whether each server is left out, because it could not be reached.
     is_left_out: Vec<AtomicBool>,
@@ -20,11 +22,13 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    pub(super) fn new(servers: Vec<Server>) -> Arc<Self> {
+    pub(super) fn new(servers: Vec<Server>) -> Self {
         let is_left_out = servers.iter().map(|_| AtomicBool::new(false)).collect();
-        Arc::new(Self { servers, is_left_out, next: AtomicUsize::new(0) })
+        Self(Arc::new(All { servers, is_left_out, next: AtomicUsize::new(0) }))
     }
+}
 
+impl All {
     /// Returns the servers for a request, in the order in which they are tried. If all of them were
     /// left out, all are tried again.
     fn in_turn(&self) -> Vec<usize> {
@@ -36,15 +40,15 @@ impl Servers {
     }
 }
 
-impl Carrier for Arc<Servers> {
+impl Carrier for Servers {
     fn connect(&self, output: &Arc<Output>, _: &AtomicBool) -> Result<Box<dyn Connection>, Fault> {
-        let (servers, output) = (Arc::clone(self), Arc::clone(output));
+        let (servers, output) = (Arc::clone(&self.0), Arc::clone(output));
         Ok(Box::new(InTurn { servers, output, framing: String::new() }))
     }
 }
 
 struct InTurn {
-    servers: Arc<Servers>,
+    servers: Arc<All>,
     output: Arc<Output>,
     /// See [`Reply::framing`].
     framing: String,

@@ -2,7 +2,7 @@
 
 use std::io::{Error, ErrorKind};
 
-use crate::plain_words::without_os_code;
+use grpo_data::without_os_code;
 
 /// Messages of HTTP libraries by characteristic words, and what they say about a reply.
 const REPLIES: [(&str, &str); 14] = [
@@ -24,13 +24,13 @@ const REPLIES: [(&str, &str); 14] = [
 
 /// Returns what is wrong with a reply that does not follow HTTP, as a clause about it. `message` is the
 /// message of a library.
-pub fn reply_words(message: &str) -> &'static str {
+pub(crate) fn reply_words(message: &str) -> &'static str {
     let known = REPLIES.iter().find(|(words, _)| message.contains(words));
     known.map_or("it does not follow HTTP", |(_, words)| words)
 }
 
 /// Returns why there is no connection to a server.
-pub fn connection_words(error: &Error) -> String {
+pub(crate) fn connection_words(error: &Error) -> String {
     let message = error.to_string();
     let words = match error.kind() {
         ErrorKind::ConnectionRefused => "the connection was refused",
@@ -52,7 +52,7 @@ pub fn connection_words(error: &Error) -> String {
 }
 
 /// Returns whether the name of a server cannot be resolved.
-pub fn is_unresolved(error: &Error) -> bool {
+pub(crate) fn is_unresolved(error: &Error) -> bool {
     is_lookup(&error.to_string())
 }
 

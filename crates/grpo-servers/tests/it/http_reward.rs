@@ -1,14 +1,87 @@
-//! Tests with HTTP servers, including invalid ones.
+//! The reward type `http` with servers, including invalid ones.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use burn::tensor::Device;
+use grpo_data::ConfigFault;
+use grpo_rewards::{Outcome, Reward, RewardConfig, RewardInput, RewardRegistry};
+use grpo_servers::HTTP_REWARD;
+use serde_json::{Value, json};
 
-use super::{build, score, totals};
+fn parsed(section: Value) -> Result<RewardConfig, ConfigFault> {
+    let section = serde_json::from_value(section).unwrap();
+    RewardRegistry::default().with([HTTP_REWARD]).parse(section)
+}
+
+/// Creates a reward from its settings.
+fn build(settings: Value) -> Arc<dyn Reward> {
+    parsed(settings).unwrap().build(&Device::flex()).unwrap()
+}
+
+fn score(reward: &dyn Reward, completions: &[&str]) -> Vec<Outcome> {
+    let samples: Vec<RewardInput> = completions.iter().map(|text| (*text).into()).collect();
+    reward.score(&samples)
+}
+
+fn totals(outcomes: &[Outcome]) -> Vec<Option<f64>> {
+    outcomes.iter().map(Outcome::total).collect()
+}
+
+#[test]
+fn urls_that_are_refused() {
+    for (settings, expected) in [
+        (json!({"url": "localhost:8000"}), "is not a supported URL"),
+        (json!({"url": "http://me:secret@host/a"}), "\"http://***@host/a\" is not"),
+        (json!({"url": "http://[::1"}), "is not a supported URL"),
+        (json!({"url": ["http://a", "b"]}), "\"b\" is not a supported URL"),
+        (json!({"url": []}), "is an empty list"),
+        (
+            json!({"url": "http://127.0.0.1:99999/score"}),
+            "reward.url = \"http://127.0.0.1:99999/score\" is not a supported URL: the port `99999` is not a number from 1 to 65535; expected one such as http://localhost:8000/score",
+        ),
+        (json!({"url": ["http://a:1", "http://[::1]:0"]}), "the port `0` is not"),
+        (json!({"url": "http://a:?x"}), "the port `` is not"),
+        (json!({"url": "http://a:-1"}), "the port `-1` is not"),
+        (json!({"url": "http://a:80x/"}), "the port `80x` is not"),
+        (
+            json!({"url": "https://localhost/", "ca_file": "/dev/null"}),
+            "`reward.ca_file` is /dev/null (",
+        ),
+    ] {
+        let mut settings = settings;
+        settings["type"] = json!("http");
+        let built = parsed(settings).and_then(|config| config.build(&Device::flex()));
+        let reason = built.map(drop).unwrap_err().to_string();
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
+
+/// The connection is encrypted, so nothing of the request can be read here.
+#[test]
+fn a_server_without_tls_does_not_get_the_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/score", listener.local_addr().unwrap());
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut received = [0; 4096];
+        let count = stream.read(&mut received).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").unwrap();
+        received[..count].to_vec()
+    });
+    let reward = build(json!({"type": "http", "url": url}));
+    let reason = score(&*reward, &["a secret"])[0].failure().unwrap().to_owned();
+    let expected = format!(
+        "the reward server {url}: the server does not answer with TLS; check the URL: it may have to start with http:// instead of https://"
+    );
+    assert_eq!(reason, expected);
+    let received = server.join().unwrap();
+    assert!(!String::from_utf8_lossy(&received).contains("secret"), "{received:?}");
+}
 
 /// Starts a server that passes each request body to `answer` and sends the result. The received
 /// requests can be read from the channel.

@@ -2,27 +2,27 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::config_fault::short_text;
+use grpo_data::short_text;
 
 /// The parts of a URL that starts with `http://` or `https://`.
 ///
 /// Every URL that the program connects to is parsed here first: HTTP libraries replace a port that they
 /// cannot read by the standard one, so prompts would go to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HttpUrl<'a> {
+pub(crate) struct HttpUrl<'a> {
     /// Whether it starts with `https://`.
-    pub is_encrypted: bool,
+    pub(crate) is_encrypted: bool,
     /// Name or address of the server, without the brackets of an IPv6 address.
-    pub host: &'a str,
+    pub(crate) host: &'a str,
     /// Port, if the URL has one.
-    pub port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// Path and query with the `/` or `?` in front, or empty.
-    pub path: &'a str,
+    pub(crate) path: &'a str,
 }
 
 /// Why a text is not the URL of an HTTP server, as a clause about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HttpUrlFault {
+pub(crate) enum HttpUrlFault {
     /// It has another scheme or none.
     #[error("it does not start with http:// or https://")]
     Scheme,
@@ -51,7 +51,7 @@ impl<'a> HttpUrl<'a> {
     ///
     /// # Errors
     /// Returns an error if it is not the URL of an HTTP server.
-    pub fn parse(url: &'a str) -> Result<Self, HttpUrlFault> {
+    pub(crate) fn parse(url: &'a str) -> Result<Self, HttpUrlFault> {
         let schemes = [("http://", false), ("https://", true)];
         let known = schemes.iter().find_map(|(scheme, is_encrypted)| {
             url.strip_prefix(scheme).map(|rest| (rest, *is_encrypted))
@@ -70,13 +70,13 @@ impl<'a> HttpUrl<'a> {
     }
 
     /// Returns whether the server runs on this machine.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         let is_loopback = |address: IpAddr| address.is_loopback();
         self.host.eq_ignore_ascii_case("localhost") || self.host.parse().is_ok_and(is_loopback)
     }
 
     /// Returns a URL for messages: short, and without anything in front of an `@`.
-    pub fn shown(url: &str) -> String {
+    pub(crate) fn shown(url: &str) -> String {
         let start = url.find("://").map_or(0, |start| start + 3);
         short_text(&match url[start..].rfind('@') {
             Some(at) => format!("{}***{}", &url[..start], &url[start + at..]),
@@ -85,7 +85,7 @@ impl<'a> HttpUrl<'a> {
     }
 
     /// Returns where a reply with the header `Location` redirects the request for `url`, for messages.
-    pub fn redirect(url: &str, location: &str) -> String {
+    pub(crate) fn redirect(url: &str, location: &str) -> String {
         let location = &location[..location.find(['?', '#']).unwrap_or(location.len())];
         let scheme = url.find("://").map_or(0, |start| start + 3);
         let origin = url[scheme..].find(['/', '?']).map_or(url.len(), |end| scheme + end);
@@ -109,7 +109,7 @@ impl<'a> HttpUrl<'a> {
 ///
 /// # Errors
 /// Returns an error if the host is not a name or an address, or if the port does not exist.
-pub fn host_and_port(authority: &str) -> Result<(&str, Option<u16>), HttpUrlFault> {
+pub(crate) fn host_and_port(authority: &str) -> Result<(&str, Option<u16>), HttpUrlFault> {
     let refused = || HttpUrlFault::Host(short_text(authority));
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
