@@ -242,12 +242,13 @@ impl Completion {
         chosen.filter_map(|(&id, &action)| action.then_some(id))
     }
 
-    /// Returns the ids to decode: the actions or, if masked positions were filled, the entire
-    /// sequence.
+    /// Returns the ids to decode: all from the first action on, with what was observed between turns or,
+    /// if masked positions were filled, the entire sequence.
     pub fn text_ids(&self) -> Vec<u32> {
-        match self.0.sampled_under.mask_id {
-            Some(_) => self.0.ids.clone(),
-            None => self.action_ids().collect(),
+        let first = self.0.action_mask.iter().position(|action| *action);
+        match (self.0.sampled_under.mask_id, first) {
+            (None, Some(first)) => self.0.ids[first..].to_vec(),
+            _ => self.0.ids.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use grpo_model::Frozen;
 use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 
-use crate::{Engine, RolloutError, StepKey};
+use crate::{Engine, RolloutError, StepKey, TurnRequest};
 
 /// An engine that distributes prompts over ranks. Each rank samples the groups of consecutive prompts, and
 /// all ranks get all groups.
@@ -114,6 +114,15 @@ impl<M: 'static> Engine<M> for Distributed<M> {
         key: StepKey,
     ) -> Result<Completion, RolloutError> {
         self.engine.again(policy, prompt, sample, key)
+    }
+
+    fn take_turns(
+        &self,
+        policy: &Frozen<M>,
+        requests: &[TurnRequest<'_>],
+        key: StepKey,
+    ) -> Result<Vec<Completion>, RolloutError> {
+        self.engine.take_turns(policy, requests, key)
     }
 
     fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Engine<M>> {

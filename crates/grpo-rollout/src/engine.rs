@@ -8,7 +8,7 @@ use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{Frozen, RolloutActivations};
 
-use crate::{Decode, RolloutError};
+use crate::{Decode, RolloutError, TurnRequest};
 
 /// Identifies the random numbers used in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,22 @@ pub trait Engine<M>: fmt::Debug + Send + Sync {
         sample: u32,
         key: StepKey,
     ) -> Result<Completion, RolloutError>;
+
+    /// Samples one turn for each request, in their order. By default, the turns are sampled one after
+    /// another by [`Self::again`].
+    ///
+    /// # Errors
+    /// Returns an error under the same conditions as [`Self::sample`].
+    fn take_turns(
+        &self,
+        policy: &Frozen<M>,
+        requests: &[TurnRequest<'_>],
+        key: StepKey,
+    ) -> Result<Vec<Completion>, RolloutError> {
+        let turn =
+            |request: &TurnRequest<'_>| self.again(policy, request.context, request.sample, key);
+        requests.iter().map(turn).collect()
+    }
 
     /// Returns a copy of the engine that stops with [`RolloutError::Interrupted`] shortly after
     /// `flag` is set.

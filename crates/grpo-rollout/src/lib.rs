@@ -3,6 +3,7 @@
 mod autoregressive;
 mod distributed;
 mod engine;
+mod episode;
 mod error;
 mod registry;
 mod row;
@@ -13,6 +14,7 @@ mod stop;
 pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
 pub use distributed::Distributed;
 pub use engine::{Engine, EngineFactory, EngineRequest, StepKey};
+pub use episode::{Episode, EpisodeFactory, Next, TurnRequest};
 pub use error::RolloutError;
 pub use registry::{
     EngineConfig, EngineContext, EngineKind, EngineRegistry, EngineRun, EngineSection, LOCAL,

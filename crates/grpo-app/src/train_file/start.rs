@@ -7,7 +7,7 @@ use anyhow::Context;
 use grpo_data::{Codec, Prompt};
 use grpo_model::{AdapterConfig, Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_rollout::EngineContext;
+use grpo_rollout::{EngineContext, EpisodeFactory};
 use grpo_train::{AboveTolerance, Combined, EngineFactory, Parts, ReferenceFrom, StepExtensions};
 
 use crate::dashboard::announce;
@@ -202,7 +202,7 @@ impl TrainFile {
         codec: &Codec,
     ) -> anyhow::Result<Arc<dyn EngineFactory<Policy>>> {
         let sampler_check = self.sampler_check.resolved(self.loss.resolve()?.mismatch);
-        Ok(self.rollout.config().build(EngineContext {
+        let engine = self.rollout.config().build(EngineContext {
             local: self.local_engine(codec),
             codec,
             adapter,
@@ -210,7 +210,12 @@ impl TrainFile {
             corrects_differences: sampler_check.above == Some(AboveTolerance::Correct),
             notify: Arc::new(|message| announce(&format!("warning      {message}"))),
             remove_at_exit,
-        })?)
+        })?;
+        let episode = self.source.as_ref().and_then(|source| source.episode(codec));
+        Ok(match episode {
+            Some(episode) => Arc::new(EpisodeFactory::new(engine, episode)),
+            None => engine,
+        })
     }
 
     /// Reads the examples of auxiliary losses, if configured.

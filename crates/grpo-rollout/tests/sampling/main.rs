@@ -4,6 +4,7 @@ mod activations;
 mod conditions;
 mod definition;
 mod engine;
+mod episodes;
 mod invariance;
 mod layouts;
 mod refusals;

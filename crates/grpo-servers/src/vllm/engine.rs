@@ -8,7 +8,7 @@ use grpo_data::{
     Completion, CompletionParts, CounterRng, Finish, Group, Prompt, SampleKey, SampledUnder,
 };
 use grpo_model::{Frozen, Policy};
-use grpo_rollout::{Engine, RolloutError, StepKey, StopRule, StopStrings};
+use grpo_rollout::{Engine, RolloutError, StepKey, StopRule, StopStrings, TurnRequest};
 
 use super::Servers;
 use super::completions::{Choice, CompletionRequest, CompletionSettings};
@@ -48,6 +48,31 @@ impl Engine<Policy> for OnVllm {
             Ok(Group::new(prompt.clone(), completions.collect::<Result<Vec<_>, RolloutError>>()?))
         });
         groups.collect()
+    }
+
+    fn take_turns(
+        &self,
+        policy: &Frozen<Policy>,
+        requests: &[TurnRequest<'_>],
+        key: StepKey,
+    ) -> Result<Vec<Completion>, RolloutError> {
+        let target = self.servers.target(policy, self.settings.temperature)?;
+        let settings = Arc::new(CompletionSettings { count: 1, ..(*self.settings).clone() });
+        let request = |request: &TurnRequest<'_>| CompletionRequest {
+            settings: Arc::clone(&settings),
+            model: target.adapter.name.clone(),
+            prompt: request.context.ids.clone(),
+            seed: self.servers.config.seeds.then(|| seed_of_turn(request, key)),
+        };
+        let of_servers = requests.iter().map(request).collect();
+        let answers = self.servers.complete(&target, of_servers, &self.interrupt)?;
+        let turns = requests.iter().zip(answers.into_iter().flatten()).map(|(request, choice)| {
+            let TurnRequest { context, sample, .. } = *request;
+            let key_of_sample =
+                SampleKey { seed: key.seed, step: key.step, prompt: context.index, sample };
+            self.completion(context, choice, key_of_sample, key.policy_version)
+        });
+        turns.collect()
     }
 
     /// Always an error: a server may round differently each time.
@@ -143,7 +168,16 @@ fn refuse_prompt(prompt: &Prompt) -> Result<(), RolloutError> {
 /// Returns the seed of a group, less than 2⁶³. vLLM adds the index of each completion to it.
 fn seed(prompt: &Prompt, key: StepKey) -> u64 {
     // No token has this position.
-    let counter = [u32::MAX, 0, prompt.index, key.step];
+    seed_at([u32::MAX, 0, prompt.index, key.step], key)
+}
+
+/// Returns the seed of a turn after the first.
+fn seed_of_turn(request: &TurnRequest<'_>, key: StepKey) -> u64 {
+    let TurnRequest { context, sample, turn } = *request;
+    seed_at([u32::MAX - turn as u32, sample, context.index, key.step], key)
+}
+
+fn seed_at(counter: [u32; 4], key: StepKey) -> u64 {
     let [low, high, _, _] = CounterRng::new(key.seed, key.purpose).bits(counter);
     (u64::from(high) << 32 | u64::from(low)) >> 1
 }

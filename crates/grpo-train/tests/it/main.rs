@@ -28,3 +28,4 @@ mod supervised;
 mod support;
 mod threads;
 mod token_trace;
+mod two_turns;
