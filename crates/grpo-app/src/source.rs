@@ -7,7 +7,6 @@ use std::sync::Arc;
 use grpo_data::{Codec, ConfigFault, Prompt};
 use grpo_model::Policy;
 use grpo_rewards::Reward;
-use grpo_rollout::Episode;
 use grpo_train::{EngineFactory, NextTokens, TrainError};
 use toml::Table;
 
@@ -48,12 +47,6 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Returns the local engine of a policy that uses `codec`. By default, it continues the prompt.
     fn local_engine(&self, codec: &Codec) -> Arc<dyn EngineFactory<Policy>> {
         Arc::new(NextTokens { end_ids: codec.end_ids().to_vec() })
-    }
-
-    /// Returns what follows the turns of the policy, for completions of several turns. Whichever engine the
-    /// run uses samples them.
-    fn episode(&self, _codec: &Codec) -> Option<Arc<dyn Episode>> {
-        None
     }
 
     /// Returns whether the policy fills positions of the prompt instead of continuing it.

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
-use grpo_rollout::{EngineKind, EngineRegistry};
+use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind};
 use grpo_run::BestTable;
 use grpo_servers::HTTP_REWARD;
 use grpo_servers::vllm::VLLM;
@@ -49,6 +49,11 @@ pub trait Task: Sync {
 
     /// Returns the engines for the `[rollout]` section.
     fn engines(&self) -> Vec<EngineKind> {
+        Vec::new()
+    }
+
+    /// Returns the episodes for the `[episode]` section.
+    fn episodes(&self) -> Vec<EpisodeKind> {
         Vec::new()
     }
 
@@ -340,6 +345,11 @@ impl Tasks {
     /// Panics if two engines have the same name.
     pub(crate) fn engines(&self) -> EngineRegistry {
         EngineRegistry::default().with([VLLM]).with(self.iter().flat_map(|task| task.engines()))
+    }
+
+    /// Returns the episodes of all tasks.
+    pub(crate) fn episodes(&self) -> Vec<EpisodeKind> {
+        self.iter().flat_map(|task| task.episodes()).collect()
     }
 
     /// Returns all suites for `grpo eval`.

@@ -12,7 +12,7 @@ use anyhow::Context;
 use grpo_data::{Codec, ConfigFault};
 use grpo_model::Policy;
 use grpo_rewards::RewardConfig;
-use grpo_rollout::{EngineRun, EngineSection};
+use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
 use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
@@ -35,6 +35,8 @@ pub(crate) struct TrainFile {
     pub data: Option<PromptSection>,
     /// The `[rollout]` section, which selects the engine.
     pub rollout: EngineSection,
+    /// The `[episode]` section, if completions have several turns.
+    pub episode: Option<EpisodeSection>,
     /// What is only known when model and prompts are loaded.
     pub(crate) open: OpenSettings,
     /// Prompt source of a task, used instead of a file.
@@ -119,7 +121,7 @@ impl TrainFile {
         self.data.as_ref().map_or(Ok(()), PromptSection::check)
     }
 
-    /// Checks the settings of the engine, and whether it can sample for this run.
+    /// Checks the settings of engine and episode, and whether they can sample for this run.
     fn check_rollout(&self) -> Result<(), ConfigFault> {
         let sections = self.source.iter().flat_map(|source| source.settings());
         let prompt_sections: Vec<String> = sections.map(|(name, _)| name).collect();
@@ -128,7 +130,13 @@ impl TrainFile {
             is_adapter: self.lora.is_some() || self.adapter.is_some(),
             weights: self.sampling.weights,
         };
-        self.rollout.config().check(&run).map_err(|fault| fault.below("rollout"))
+        self.rollout.config().check(&run).map_err(|fault| fault.below("rollout"))?;
+        let Some(episode) = &self.episode else { return Ok(()) };
+        if self.source.as_ref().is_some_and(|source| source.fills_prompt()) {
+            let message = "[episode] continues completions, but this task fills its prompts";
+            return Err(ConfigFault::new("episode", message, "remove [episode]"));
+        }
+        episode.config().check().map_err(|fault| fault.below("episode"))
     }
 
     /// Replaces the URLs of the servers, unless `urls` is empty.

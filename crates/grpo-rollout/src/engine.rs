@@ -8,7 +8,7 @@ use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{Frozen, RolloutActivations};
 
-use crate::{Decode, RolloutError, TurnRequest};
+use crate::{Decode, RolloutError};
 
 /// Identifies the random numbers used in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,17 @@ pub struct StepKey {
     pub step: u32,
     /// Number of optimizer steps applied to the policy so far.
     pub policy_version: u64,
+}
+
+/// A turn of one completion.
+#[derive(Clone, Copy, Debug)]
+pub struct TurnRequest<'a> {
+    /// The prompt, with all earlier turns and observations among its ids.
+    pub context: &'a Prompt,
+    /// Index of the completion in its group.
+    pub sample: u32,
+    /// Number of earlier turns.
+    pub turn: usize,
 }
 
 /// Samples completions from a frozen policy.

@@ -38,17 +38,6 @@ pub enum Next {
     Done,
 }
 
-/// A turn of one completion.
-#[derive(Clone, Copy, Debug)]
-pub struct TurnRequest<'a> {
-    /// The prompt, with all earlier turns and observations among its ids.
-    pub context: &'a Prompt,
-    /// Index of the completion in its group.
-    pub sample: u32,
-    /// Number of earlier turns.
-    pub turn: usize,
-}
-
 /// Creates engines for the episodes of a run: another engine samples their turns.
 pub struct EpisodeFactory<M> {
     turns: Arc<dyn EngineFactory<M>>,

@@ -4,6 +4,7 @@ mod autoregressive;
 mod distributed;
 mod engine;
 mod episode;
+mod episode_kind;
 mod error;
 mod registry;
 mod row;
@@ -13,8 +14,9 @@ mod stop;
 
 pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
 pub use distributed::Distributed;
-pub use engine::{Engine, EngineFactory, EngineRequest, StepKey};
-pub use episode::{Episode, EpisodeFactory, Next, TurnRequest};
+pub use engine::{Engine, EngineFactory, EngineRequest, StepKey, TurnRequest};
+pub use episode::{Episode, EpisodeFactory, Next};
+pub use episode_kind::{EpisodeConfig, EpisodeKind, EpisodeSection};
 pub use error::RolloutError;
 pub use registry::{
     EngineConfig, EngineContext, EngineKind, EngineRegistry, EngineRun, EngineSection, LOCAL,

@@ -7,6 +7,7 @@ use anyhow::Context;
 use grpo_data::{ConfigFault, Shortened, deserialize_settings};
 use grpo_report::command_of;
 use grpo_rewards::{IdentifiedReward, Reward, RewardConfig};
+use grpo_rollout::{EpisodeKind, EpisodeSection};
 use grpo_run::RunFolder;
 use grpo_train::TrainError;
 use toml::{Table, Value};
@@ -81,6 +82,7 @@ impl TrainFile {
         let rollout = section(&mut table, "rollout")
             .and_then(|section| tasks.engines().parse(section))
             .map_err(|fault| explain(fault.below("rollout")))?;
+        let episode = episode_of(&mut table, tasks).map_err(explain)?;
         let open = OpenSettings::take(&mut table).map_err(explain)?;
         let settings: TrainSettings =
             deserialize_settings(table).map_err(|fault: ConfigFault| {
@@ -105,7 +107,7 @@ impl TrainFile {
         if let Some(filter) = &settings.diversity_filter {
             tasks.filter(filter).map_err(|fault| origin.locate(fault))?;
         }
-        let value = Self { settings, reward, data, rollout, open, source };
+        let value = Self { settings, reward, data, rollout, episode, open, source };
         Ok(config::Loaded { value, origin })
     }
 
@@ -124,6 +126,9 @@ impl TrainFile {
         }
         if let Some(rollout) = self.rollout.settings() {
             table.insert("rollout".to_owned(), Value::Table(rollout));
+        }
+        if let Some(episode) = &self.episode {
+            table.insert("episode".to_owned(), Value::Table(episode.settings()));
         }
         table.extend(self.source.iter().flat_map(|source| source.settings()));
         Ok(table)
@@ -147,6 +152,16 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
         );
     };
     rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
+}
+
+/// Removes and parses the section `[episode]`. Without registered episodes, it stays as an unknown key.
+fn episode_of(table: &mut Table, tasks: &Tasks) -> Result<Option<EpisodeSection>, ConfigFault> {
+    let kinds = tasks.episodes();
+    if kinds.is_empty() {
+        return Ok(None);
+    }
+    let parsed = section(table, "episode")?.map(|section| EpisodeKind::parse(&kinds, section));
+    parsed.transpose().map_err(|fault| fault.below("episode"))
 }
 
 /// Removes a section.

@@ -211,11 +211,8 @@ impl TrainFile {
             notify: Arc::new(|message| announce(&format!("warning      {message}"))),
             remove_at_exit,
         })?;
-        let episode = self.source.as_ref().and_then(|source| source.episode(codec));
-        Ok(match episode {
-            Some(episode) => Arc::new(EpisodeFactory::new(engine, episode)),
-            None => engine,
-        })
+        let Some(episode) = &self.episode else { return Ok(engine) };
+        Ok(Arc::new(EpisodeFactory::new(engine, episode.config().build(codec)?)))
     }
 
     /// Reads the examples of auxiliary losses, if configured.

@@ -1,4 +1,11 @@
-//! An engine that is registered from outside of the program.
+//! An engine and an episode that are registered from outside of the program.
+
+use std::sync::Arc;
+
+use grpo_app::Task;
+use grpo_data::{Codec, Completion, ConfigFault, Prompt};
+use grpo_rollout::{Episode, EpisodeConfig, EpisodeKind, Next, RolloutError};
+use serde::{Deserialize, Serialize};
 
 use crate::support::Place;
 use crate::texts::objects;
@@ -38,14 +45,104 @@ samples = 0
 completions_every = 1
 "#;
 
-/// Runs the program with the additional engine in this process.
+/// Runs the program with the additional engine and episode in this process.
 fn run(arguments: &[&str]) -> Result<(), String> {
     let arguments = ["grpo"].iter().chain(arguments);
-    let ended = grpo_app::run(&[&example::RecordedTask], arguments);
+    let ended = grpo_app::run(&[&example::RecordedTask, &Repeats], arguments);
     ended.map_err(|error| format!("{error:#}"))
 }
 
+/// A task that brings an episode.
+struct Repeats;
+
+impl Task for Repeats {
+    fn name(&self) -> &'static str {
+        "repeats"
+    }
+
+    fn episodes(&self) -> Vec<EpisodeKind> {
+        vec![EpisodeKind::from_settings::<OnceMore>("once_more")]
+    }
+}
+
+/// Shows the same ids after the first turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OnceMore {
+    ids: Vec<u32>,
+}
+
+impl EpisodeConfig for OnceMore {
+    fn settings(&self) -> toml::Table {
+        toml::Table::try_from(self).unwrap()
+    }
+
+    fn check(&self) -> Result<(), ConfigFault> {
+        match self.ids.len() {
+            0 => Err(ConfigFault::new("ids", "episode.ids is empty", "add an id")),
+            _ => Ok(()),
+        }
+    }
+
+    fn build(&self, _: &Codec) -> Result<Arc<dyn Episode>, RolloutError> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Episode for OnceMore {
+    fn max_turns(&self) -> usize {
+        2
+    }
+
+    fn max_observation(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn next(&self, _: &Prompt, _: &Completion, _: usize) -> Result<Next, RolloutError> {
+        Ok(Next::Observe(self.ids.clone()))
+    }
+}
+
+/// They share a process, so they are one test.
 #[test]
+fn engines_and_episodes_from_outside_of_the_program() {
+    two_steps_with_completions_of_a_file();
+    two_steps_of_two_turns();
+}
+
+fn two_steps_of_two_turns() {
+    let place = Place::new();
+    place.model_of_texts("m", "qwen3");
+    place.write("prompts.jsonl", "{\"prompt\": \"two and\"}\n{\"prompt\": \"three and\"}\n");
+    let path = |name: &str| place.path(name).display().to_string();
+    let text = TRAIN.replace("engine = \"recorded\"\nfile = \"COMPLETIONS\"", "engine = \"local\"");
+    let text = text.replace("PROMPTS", &path("prompts.jsonl"));
+    let episode = "[episode]\ntype = \"once_more\"\nids = [70, 71]\n";
+    let text = format!("run = \"{}\"\nmodel = \"{}\"\n{text}{episode}", path("run"), path("m"));
+    place.write("train.toml", &text);
+    run(&["train", &path("train.toml")]).unwrap();
+    let records = place.completions("run");
+    assert_eq!(records.len(), 16);
+    for record in &records {
+        // Two turns of up to 6 tokens.
+        assert!((2..=12).contains(&record.actions), "{}", record.actions);
+        assert_eq!(record.sampling_logprobs.len(), record.actions as usize);
+    }
+    let config: toml::Table = place.read("run/config.toml").parse().unwrap();
+    assert_eq!(config["episode"]["type"].as_str(), Some("once_more"));
+    run(&["audit", &path("run")]).unwrap();
+    run(&["replay", &path("run"), "--step", "2", "--prompt", "1", "--sample", "3"]).unwrap();
+    for (from, to, expected) in [
+        ("once_more", "twice", "episode.type: unknown episode \"twice\"; use one of \"once_more\""),
+        ("ids = [70, 71]", "ids = []", "episode.ids is empty; add an id"),
+        ("ids = [70, 71]", "", "episode: missing key `ids`"),
+    ] {
+        place.write("other.toml", text.replace(from, to));
+        let error = run(&["train", &path("other.toml"), "--run", &path("other")]).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 fn two_steps_with_completions_of_a_file() {
     let place = Place::new();
     place.model_of_texts("m", "qwen3");
