@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, CompletionParts, Group, Prompt};
 use grpo_model::Frozen;
 
-use crate::{Engine, EngineFactory, EngineRequest, RolloutError, StepKey};
+use crate::{Engine, EngineFactory, EngineRequest, RolloutError, StepKey, TurnRequest};
 
 /// Decides what follows each turn of the policy, e.g. the answer of a tool or of an environment.
 ///

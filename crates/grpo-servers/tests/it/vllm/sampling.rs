@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use grpo_data::{Finish, Group};
+use grpo_data::{Completion, Finish, Group, Prompt};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, score_completions};
-use grpo_rollout::{Autoregressive, Decode, Engine, RolloutError, RolloutSettings, StepKey};
+use grpo_rollout::{
+    Autoregressive, Decode, Engine, Episode, EpisodeFactory, Next, RolloutError, RolloutSettings,
+    StepKey,
+};
 use serde_json::json;
 
 use super::fake::{Fake, Kind};
@@ -270,4 +273,47 @@ fn the_distribution_is_that_of_the_local_engine() {
         let error = (2.0 * share_here.max(1.0 / count as f64) / count as f64).sqrt();
         assert!((share - share_here).abs() < 6.0 * error, "{share} {share_here}");
     }
+}
+
+/// Shows two ids after the first turn.
+#[derive(Debug)]
+struct Shows;
+
+impl Episode for Shows {
+    fn max_turns(&self) -> usize {
+        2
+    }
+
+    fn max_observation(&self) -> usize {
+        2
+    }
+
+    fn next(&self, _: &Prompt, _: &Completion, _: usize) -> Result<Next, RolloutError> {
+        Ok(Next::Observe(vec![7, 8]))
+    }
+}
+
+/// Further turns continue what was shown, and each has a seed of its own.
+#[test]
+fn episodes_of_two_turns() {
+    let base = base(1);
+    let fake = fake(&base);
+    let (setup, adapted) = (Setup::new(&[&fake]), policy(&base, 1));
+    let factory = EpisodeFactory::new(Arc::new(setup.factory()), Arc::new(Shows));
+    let engine = engine(&factory, &adapted, |_| {}).unwrap();
+    let groups = engine.sample(&Frozen::snapshot(&adapted), &prompts(2), KEY).unwrap();
+    let completions: Vec<&Completion> = groups.iter().flat_map(Group::completions).collect();
+    assert_eq!(completions.len(), 8);
+    for completion in &completions {
+        let tokens = completion.ids().iter().zip(completion.action_mask()).skip(3);
+        let tokens: Vec<(u32, bool)> = tokens.map(|(&id, &action)| (id, action)).collect();
+        let runs: Vec<&[(u32, bool)]> = tokens.chunk_by(|a, b| a.1 == b.1).collect();
+        assert_eq!((runs.len(), runs[1]), (3, &[(7, false), (8, false)][..]));
+        assert_eq!(completion.sampling_logprobs().unwrap().len(), completion.actions());
+    }
+    let bodies = fake.bodies("/v1/completions");
+    let of_turns = bodies.iter().filter(|body| body["n"] == json!(1) && body["seed"].is_u64());
+    let seeds: BTreeSet<u64> =
+        of_turns.clone().map(|body| body["seed"].as_u64().unwrap()).collect();
+    assert_eq!((of_turns.count(), seeds.len()), (8, 8));
 }
