@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use grpo_data::{Completion, ConfigFault, Group, Prompt, deserialize_settings};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Rollout, RolloutError, StepKey};
+use grpo_rollout::{Engine, RolloutError, StepKey};
 use grpo_run::Plan;
 use grpo_train::{
     Sampled, Snapshot, StepExtension, StepSampler, TrainConfig, TrainError, UpdatedStep, in_range,
@@ -258,7 +258,7 @@ enum State {
 }
 
 impl<M: LanguageModel> Worker<M> {
-    fn start(sampler: &Arc<dyn Rollout<M>>) -> Self {
+    fn start(sampler: &Arc<dyn Engine<M>>) -> Self {
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let sampler = sampler.interrupted_by(Arc::clone(&is_abandoned));
         let (jobs, received) = mpsc::channel::<Job<M>>();

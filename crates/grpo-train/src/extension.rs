@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use grpo_data::{Completion, ConfigFault, Group, Outcome, Prompt, Purpose, Sample};
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, RewardInput, RewardRunner};
-use grpo_rollout::{Rollout, StepKey};
+use grpo_rollout::{Engine, StepKey};
 use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -158,7 +158,7 @@ pub trait StepExtension<M>: Send {
 /// Samples completions for the prompts of a step.
 pub struct StepSampler<'a, M> {
     pub(crate) learner: &'a Learner<M>,
-    pub(crate) engine: &'a Arc<dyn Rollout<M>>,
+    pub(crate) engine: &'a Arc<dyn Engine<M>>,
     pub(crate) weights: WeightPrecision,
     pub(crate) seed: u64,
     pub(crate) interrupt: &'a AtomicBool,
@@ -191,7 +191,7 @@ pub struct Sampled {
 
 impl<M: LanguageModel> StepSampler<'_, M> {
     /// Returns the engine that samples completions.
-    pub fn engine(&self) -> &Arc<dyn Rollout<M>> {
+    pub fn engine(&self) -> &Arc<dyn Engine<M>> {
         self.engine
     }
 
@@ -424,6 +424,25 @@ pub(crate) fn check<M>(extensions: &StepExtensions<M>) -> Result<(), ConfigFault
         }
     }
     Ok(())
+}
+
+/// Refuses an extension that keeps scores if the reward compares completions, whose scores are then only
+/// valid in their group.
+pub(crate) fn check_scores<M>(
+    extensions: &StepExtensions<M>,
+    rewards: &RewardRunner,
+) -> Result<(), ConfigFault> {
+    match extensions.iter().find(|extension| extension.keeps_scores() && rewards.is_relative()) {
+        Some(extension) => {
+            let name = extension.name();
+            let message = format!(
+                "{name} keeps the scores of completions, but this reward compares the completions of a group"
+            );
+            let remedy = "remove [replay] and train.max_reward_calls, or use another reward";
+            Err(ConfigFault::new(name, message, remedy))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns the extension that sets bonuses, if any.

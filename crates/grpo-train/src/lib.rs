@@ -54,7 +54,7 @@ pub use extension::{
     Added, ExtensionMetrics, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
     StepScorer, UpdatedStep,
 };
-pub use grpo_rollout::{Actions, Decode, NextTokens};
+pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use group_diversity::Contributions;
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{GuardTrigger, Guards, GuardsState};

@@ -1,6 +1,5 @@
 //! Measures time and memory during a step and builds its ledger entry. Learning is unaffected.
 
-use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Group};
@@ -105,14 +104,11 @@ pub(crate) fn entries(groups: &[Group]) -> Vec<LedgerCompletion> {
 
 fn entry(completion: &Completion) -> LedgerCompletion {
     let key = completion.key();
-    // The entry of a completion that was not sampled has the log-probability 0 for each action.
-    let logprobs = completion.sampling_logprobs();
-    let logprobs = logprobs.map_or_else(|| vec![0.0; completion.actions()].into(), Cow::from);
     LedgerCompletion::of(
         u64::from(key.step) + 1,
         [key.prompt, key.sample],
         completion.policy_version(),
         completion.action_ids(),
-        &logprobs,
+        &completion.recorded_logprobs(),
     )
 }

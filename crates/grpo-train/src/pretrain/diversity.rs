@@ -6,7 +6,7 @@ use std::time::Instant;
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
 use grpo_eval::Diversity;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use grpo_runtime::awake;
 
 use super::batch::CrossEntropy;

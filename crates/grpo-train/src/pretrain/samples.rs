@@ -8,7 +8,7 @@ use grpo_eval::{
     Diversity, DiversityMeasure, HashedNgrams, distinct, self_bleu, token_entropy, words,
 };
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use serde::Serialize;
 
 use super::config::{SampledEvalConfig, sampling};

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_extensions::{ConfiguredRun, SamplingAhead, extension_kinds};
 use grpo_model::{Frozen, Transformer, weights_digest};
-use grpo_rollout::{Rollout, RolloutError, RolloutRequest, StepKey};
+use grpo_rollout::{Engine, EngineRequest, RolloutError, StepKey};
 use grpo_train::{
-    AboveTolerance, Actions, Ending, Grpo, GrpoConfig, NextTokens, Parts, SavedState, StateNumbers,
+    AboveTolerance, Ending, EngineFactory, Grpo, GrpoConfig, NextTokens, Parts, SavedState, StateNumbers,
     StepDone, StepExtensions, TrainError, TrainObserver, TrainerState, Training,
     unconditional_prompts,
 };
@@ -160,12 +160,12 @@ fn a_resumed_run_learns_from_the_same_rollouts() {
 /// Samples with the local engine until it has been asked for `most` steps.
 #[derive(Debug)]
 struct Failing {
-    engine: Arc<dyn Rollout<Transformer>>,
+    engine: Arc<dyn Engine<Transformer>>,
     most: usize,
     asked: Arc<AtomicUsize>,
 }
 
-impl Rollout<Transformer> for Failing {
+impl Engine<Transformer> for Failing {
     fn sample(
         &self,
         policy: &Frozen<Transformer>,
@@ -188,7 +188,7 @@ impl Rollout<Transformer> for Failing {
         self.engine.again(policy, prompt, sample, key)
     }
 
-    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<Transformer>> {
+    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Engine<Transformer>> {
         let engine = self.engine.interrupted_by(flag);
         Arc::new(Self { engine, most: self.most, asked: Arc::clone(&self.asked) })
     }
@@ -199,14 +199,14 @@ struct FailingActions {
     asked: Arc<AtomicUsize>,
 }
 
-impl Actions<Transformer> for FailingActions {
-    fn rollout(
+impl EngineFactory<Transformer> for FailingActions {
+    fn create(
         &self,
         policy: &Transformer,
-        request: &RolloutRequest<'_>,
-    ) -> Result<Arc<dyn Rollout<Transformer>>, RolloutError> {
+        request: &EngineRequest<'_>,
+    ) -> Result<Arc<dyn Engine<Transformer>>, RolloutError> {
         let actions = NextTokens { end_ids: vec![vocabulary().boundary()] };
-        let engine = actions.rollout(policy, request)?;
+        let engine = actions.create(policy, request)?;
         Ok(Arc::new(Failing { engine, most: self.most, asked: Arc::clone(&self.asked) }))
     }
 }
