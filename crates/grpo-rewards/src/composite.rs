@@ -133,7 +133,7 @@ impl CompositeReward {
                 own.len(),
                 samples.len()
             );
-            return vec![Outcome::Failed { reason }; samples.len()];
+            return vec![Outcome::failed(reason); samples.len()];
         }
         let outcome = |index: usize| {
             let of_sample = of_parts.iter().map(|outcomes| &outcomes[index]);

@@ -43,13 +43,13 @@ fn corrected() -> GrpoConfig {
 }
 
 /// Creates a run with the local engine, or with another one.
-fn ahead(staleness: u32, actions: Arc<dyn Actions<Transformer>>) -> Training<Transformer> {
+fn ahead(staleness: u32, engine: Arc<dyn EngineFactory<Transformer>>) -> Training<Transformer> {
     let ahead = SamplingAhead::new(staleness, [3, 8]);
     let extensions: StepExtensions<Transformer> = match staleness {
         0 => Vec::new(),
         _ => vec![Box::new(ahead)],
     };
-    let parts = parts(actions, molecules(0.7), model(vocabulary().len(), 2.0), chains());
+    let parts = parts(engine, molecules(0.7), model(vocabulary().len(), 2.0), chains());
     Training::new(Grpo::new(Parts { extensions, ..parts }, corrected(), SEED).unwrap(), None)
 }
 
