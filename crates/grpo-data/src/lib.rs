@@ -50,6 +50,7 @@ mod split_draw;
 pub mod statistics;
 mod strict;
 mod system_fault;
+mod token_columns;
 mod token_set;
 mod tokenizer;
 mod tokenizer_training;
@@ -65,10 +66,12 @@ pub use error::{DataError, Names, Shortened, described, with_remedy};
 pub use example::{Example, Examples};
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json, parse_model_json};
 pub use line_reader::{LineReader, too_long};
-pub use number_cell::number_cell;
+pub use number_cell::{decimal_comma_remedy, number_cell};
 pub use one_or_several::OneOrSeveral;
 pub use order::{EpochOrder, OrderPosition};
-pub use origin::{Bytes, FileOrigin, STANDARD_INPUT, open_file, read_text, read_text_file};
+pub use origin::{
+    Bytes, FileOrigin, STANDARD_INPUT, TSV_REMEDY, open_file, read_text, read_text_file,
+};
 pub use own_folder::{FileKind, FileLock, ForeignFile, Locked, OwnFolder, dangling_link};
 pub use parquet_file::{ParquetFault, ParquetFile};
 pub use passwords::without_passwords;
@@ -82,12 +85,13 @@ pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, Sampled
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use regex_words::regex_reason;
 pub use rng::{CounterRng, Purpose};
-pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
+pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace, VALID};
 pub use shell::shell_word;
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};
 pub use split_draw::{split_draw, split_limit};
 pub use system_fault::{note_system_fault, system_fault, system_words, take_system_fault};
+pub use token_columns::TokenColumns;
 pub use token_set::{TokenSet, TokenSetError, TokenSetIter};
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, TOKENIZER_FILES, train_tokenizer};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Completion, Prompt};
+use crate::{Completion, Prompt, TokenColumns};
 
 /// A prompt and its samples.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,21 +43,11 @@ pub struct Bonus {
     pub value: f64,
 }
 
-/// Per-token values for a completion. Each list has one entry per action.
+/// What a step computed for each token of a completion. Each list has one entry per action.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenTrace {
-    /// `log π_θ` during the first update, i.e. `log π_old`, in nats.
-    pub logprobs: Vec<f64>,
-    /// `log π_ref`, in nats.
-    pub ref_logprobs: Vec<f64>,
-    /// Entropy of the policy during the first update, in nats.
-    pub entropies: Vec<f64>,
-    /// Derivative ∂loss/∂log π_θ, summed over all updates of the step. A negative value means that
-    /// the step makes the token more probable. The exact KL penalty and the entropy bonus are not
-    /// included, because they depend on the entire distribution.
-    pub gradients: Vec<f64>,
-    /// The same derivative for the surrogate alone.
-    pub surrogate_gradients: Vec<f64>,
+    /// Numbers per token by name. Names are those of the columns in which they are recorded.
+    pub numbers: TokenColumns<f64>,
     /// Whether the updates moved the token, and if not, why. A single word if all updates agree,
     /// otherwise one word per update, joined with `+`.
     pub outcomes: Vec<String>,
@@ -73,13 +63,21 @@ pub enum Outcome {
     Scored(Scored),
     /// The reward function abstained. The completion is excluded from the group mean and has no
     /// advantage.
-    Abstained,
+    Abstained {
+        /// Whether the completion is valid, if the task knows.
+        valid: Option<bool>,
+    },
     /// The score could not be computed.
     Failed {
         /// The error message.
         reason: String,
+        /// Whether the completion is valid, if the task knows.
+        valid: Option<bool>,
     },
 }
+
+/// Name of the component that is 1 for valid and 0 for invalid completions.
+pub const VALID: &str = "valid";
 
 /// A reward with its components.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,11 +156,29 @@ impl Scored {
 }
 
 impl Outcome {
+    /// Creates an outcome without a score, of a completion whose validity is not known.
+    pub fn abstained() -> Self {
+        Self::Abstained { valid: None }
+    }
+
+    /// Creates an outcome without a score for this reason, of a completion whose validity is not known.
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into(), valid: None }
+    }
+
+    /// Sets the validity of a completion without a score. That of one with a score is a component.
+    pub fn set_validity(&mut self, is_valid: bool) {
+        match self {
+            Self::Scored(_) => {}
+            Self::Abstained { valid } | Self::Failed { valid, .. } => *valid = Some(is_valid),
+        }
+    }
+
     /// Returns the total score, or `None` if there is no score.
     pub fn total(&self) -> Option<f64> {
         match self {
             Self::Scored(scored) => Some(scored.total),
-            Self::Abstained | Self::Failed { .. } => None,
+            Self::Abstained { .. } | Self::Failed { .. } => None,
         }
     }
 
@@ -170,21 +186,46 @@ impl Outcome {
     pub fn scored(&self) -> Option<&Scored> {
         match self {
             Self::Scored(scored) => Some(scored),
-            Self::Abstained | Self::Failed { .. } => None,
+            Self::Abstained { .. } | Self::Failed { .. } => None,
         }
     }
 
     /// Returns the reason if the score could not be computed.
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Self::Failed { reason } => Some(reason),
-            Self::Scored(_) | Self::Abstained => None,
+            Self::Failed { reason, .. } => Some(reason),
+            Self::Scored(_) | Self::Abstained { .. } => None,
         }
     }
 
     /// Returns `true` if the completion has a score and its `valid` component is not 0.
     pub fn is_valid(&self) -> bool {
-        self.total().is_some() && self.part("valid") != Some(0.0)
+        self.total().is_some() && self.part(VALID) != Some(0.0)
+    }
+
+    /// Returns whether the reward had to score the completion: it passes the filters, and is valid unless
+    /// the reward `scores_invalid` ones too. All others have the same score whether the reward works or not.
+    pub fn was_due(&self, scores_invalid: bool) -> bool {
+        let Self::Scored(scored) = self else { return true };
+        !scored.uncounted && (scores_invalid || self.part(VALID) != Some(0.0))
+    }
+
+    /// Returns an iterator over the components. That of a completion without a score is its validity,
+    /// if the task knows it.
+    pub fn parts(&self) -> impl Iterator<Item = (&PartName, f64)> {
+        const NAME: &PartName = &Cow::Borrowed(VALID);
+        let scored = self.scored().into_iter().flat_map(|scored| &scored.parts);
+        let valid = self.validity_without_score().map(|valid| (NAME, valid));
+        scored.map(|(name, value)| (name, *value)).chain(valid)
+    }
+
+    fn validity_without_score(&self) -> Option<f64> {
+        match self {
+            Self::Scored(_) => None,
+            Self::Abstained { valid } | Self::Failed { valid, .. } => {
+                valid.map(|valid| f64::from(u8::from(valid)))
+            }
+        }
     }
 
     /// Returns the value of a component.
@@ -192,7 +233,9 @@ impl Outcome {
     /// If there is no component with this exact name, the first component of a composite reward
     /// whose last segment matches is returned. For example, `qed` matches `looks.qed`.
     pub fn part(&self, name: &str) -> Option<f64> {
-        let Self::Scored(scored) = self else { return None };
+        let Self::Scored(scored) = self else {
+            return self.validity_without_score().filter(|_| name == VALID);
+        };
         let of = |is: &dyn Fn(&str) -> bool| {
             scored.parts.iter().find(|(part, _)| is(part)).map(|(_, value)| *value)
         };

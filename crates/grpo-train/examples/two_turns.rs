@@ -91,7 +91,6 @@ pub(crate) fn train(
         engine: Arc::new(EpisodeFactory::new(turns, Arc::new(Hints { secret }))),
         reward: Arc::new(Right { secret }),
         extensions: Vec::new(),
-        combined: None,
         longest_prompt: 1,
         epoch: None,
         decode: Arc::new(|ids| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),

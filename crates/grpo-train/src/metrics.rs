@@ -89,18 +89,9 @@ impl Metrics {
             metrics.push(*name, *value);
         }
         metrics.push_tokens(learned);
-        if let Some(staleness) = report.staleness {
-            metrics.push("sampling/staleness", staleness as f64);
-        }
         metrics.push("loss", learned.loss());
         metrics.push("policy_loss", learned.policy_loss());
         metrics.push("kl_penalty", learned.kl_penalty());
-        if let Some(terms) = learned.combined {
-            metrics.push("combined/supervised_loss", terms.supervised_loss);
-            metrics.push("combined/mean_supervised_loss", terms.mean_supervised_loss);
-            metrics.push("combined/grpo_loss", terms.grpo_loss);
-            metrics.push("combined/diversity", terms.diversity);
-        }
         metrics.push("grad_norm", learned.grad_norm());
         metrics.push("learning_rate", report.learning_rate);
         metrics.push_lengths(report);
@@ -173,8 +164,9 @@ impl Metrics {
         bonus: Option<&str>,
     ) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for (name, value) in samples.clone().filter_map(Sample::scored).flat_map(|s| &s.parts) {
-            parts.entry(name).or_default().push(*value);
+        let outcomes = samples.clone().filter_map(|sample| sample.outcome.as_ref());
+        for (name, value) in outcomes.flat_map(Outcome::parts) {
+            parts.entry(name).or_default().push(value);
         }
         for (name, values) in parts {
             self.push_mean_and_std(&format!("rewards/{name}"), &values);
@@ -186,7 +178,7 @@ impl Metrics {
         let count = |what: fn(&Outcome) -> bool| {
             samples.clone().filter(|s| s.outcome.as_ref().is_some_and(what)).count() as f64
         };
-        self.push("rewards/abstained", count(|o| matches!(o, Outcome::Abstained)));
+        self.push("rewards/abstained", count(|o| matches!(o, Outcome::Abstained { .. })));
         self.push("rewards/failed", count(|o| matches!(o, Outcome::Failed { .. })));
     }
 
@@ -365,8 +357,8 @@ mod tests {
             assert!(metrics.iter().all(|(_, value)| value.is_finite()), "{metrics:?}");
             ["eval_reward", "eval_reward_std"].map(|name| metrics.get(name).is_some())
         };
-        assert_eq!(has(&[Outcome::Abstained, Outcome::Abstained]), [false, false]);
-        assert_eq!(has(&[scored(), Outcome::Abstained]), [true, false]);
+        assert_eq!(has(&[Outcome::abstained(), Outcome::abstained()]), [false, false]);
+        assert_eq!(has(&[scored(), Outcome::abstained()]), [true, false]);
         assert_eq!(has(&[scored(), scored()]), [true, true]);
     }
 }

@@ -65,7 +65,6 @@ fn begin(
         engine: actions,
         reward,
         extensions: Vec::new(),
-        combined: None,
         longest_prompt: 16,
         epoch: None,
         decode,
