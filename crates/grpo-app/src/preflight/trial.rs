@@ -157,11 +157,27 @@ impl Trial {
         })
     }
 
+    /// Returns a warning if the reward failed for some completions.
+    fn failures(&self, file: &TrainFile) -> Option<String> {
+        let (all, most) = (self.samples().count(), file.train.max_failed_rewards);
+        let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
+        let reason = failed.first()?;
+        let ends = match failed.len() as f64 > most * all as f64 {
+            true => format!(
+                ", and a step ends the run if it fails for more than train.max_failed_rewards = {most}"
+            ),
+            false => String::new(),
+        };
+        Some(format!(
+            "the reward failed for {} of {all} trial completions{ends}; first reason: {reason}",
+            failed.len()
+        ))
+    }
+
     /// Returns a summary of the trial batch, followed by warnings.
     pub(super) fn lines(&self, file: &TrainFile) -> Vec<String> {
         let all = self.samples().count();
         let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();
-        let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
         let cut = self.completions().filter(|c| c.finish() == Finish::Length).count();
         let different =
             self.samples().map(|sample| &sample.text).collect::<BTreeSet<&String>>().len();
@@ -191,19 +207,7 @@ impl Trial {
             counted(all, "completion")
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
-        if let Some(reason) = failed.first() {
-            let most = file.train.max_failed_rewards;
-            let ends = match failed.len() as f64 > most * all as f64 {
-                true => format!(
-                    ", and a step ends the run if it fails for more than train.max_failed_rewards = {most}"
-                ),
-                false => String::new(),
-            };
-            warn(format!(
-                "the reward failed for {} of {all} trial completions{ends}; first reason: {reason}",
-                failed.len()
-            ));
-        }
+        self.failures(file).into_iter().for_each(&mut warn);
         if let Some((count, reason)) = &self.left_out {
             warn(format!(
                 "the reward failed for {count} of {all} trial completions, which are left out (on_failure = \"abstain\"); first reason: {reason}"
