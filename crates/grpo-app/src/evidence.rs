@@ -248,7 +248,7 @@ fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> 
         Ok(device) => device,
         Err(error) => return StoredWeights::Unknown(sentence(&error)),
     };
-    match read(model, &tasks.codecs(), trained, file.base_precision, &device) {
+    match read(model, &tasks.formats(), trained, file.base_precision, &device) {
         Ok(loaded) => StoredWeights::Hash(weights_digest(&loaded.policy).into()),
         Err(error) => StoredWeights::Damaged(sentence(&error)),
     }

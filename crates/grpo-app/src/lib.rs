@@ -189,7 +189,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
         Command::ImportTrl(arguments) => commands::import_trl::run(&arguments, tasks),
         Command::Devices(arguments) => commands::devices::run(&arguments),
-        Command::Selftest(arguments) => commands::selftest::run(&arguments),
+        Command::Selftest(arguments) => commands::selftest::run(&arguments, tasks),
         Command::Completions(arguments) => commands::completions::run(&arguments, tasks),
         Command::Man(arguments) => commands::man::run(&arguments, tasks),
     }

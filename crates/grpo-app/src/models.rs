@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ChatOptions, Codecs, DataError};
+use grpo_data::{ChatOptions, DataError};
 use grpo_model::{
-    Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelConfig, ModelFolder,
-    ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight, write_adapter,
+    Adapted, Adapter, AdapterConfig, AdapterFolder, Families, LoraConfig, ModelFolder,
+    ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight,
+    write_adapter,
 };
 use grpo_report::command_of;
 use grpo_run::{
@@ -85,13 +86,13 @@ impl<'a> Trained<'a> {
 /// Returns an error if [`read`] fails or if the model does not continue text.
 pub fn load(
     model: &Path,
-    codecs: &Codecs,
+    formats: &ModelFormats,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
 ) -> anyhow::Result<Loaded> {
-    check_causal(model)?;
-    let loaded = read(model, codecs, trained, precision, device)?;
+    check_causal(model, &formats.families)?;
+    let loaded = read(model, formats, trained, precision, device)?;
     if let Trained::Adapter(adapter) = trained {
         warn_if_unfinished(adapter);
     }
@@ -120,7 +121,8 @@ pub(crate) fn warn_if_unfinished(folder: &Path) {
 /// Returns a note if the model has an output layer of its own although its `config.json` ties it to
 /// the token embedding.
 pub(crate) fn untied_note(folder: &Path, spec: &ModelSpec) -> Option<String> {
-    let written = ModelConfig::from_json_file(&folder.join("config.json")).ok()?;
+    let families = Families::from(spec.config.family());
+    let written = families.read(&folder.join("config.json")).ok()?;
     (written.description().head != spec.config.description().head).then(|| {
         format!(
             "{} has tie_word_embeddings = true, but its lm_head.weight differs from the token embedding; lm_head.weight is used, as in transformers 5",
@@ -163,34 +165,16 @@ pub(crate) fn unfinished_run(folder: &Path) -> Option<String> {
     ))
 }
 
-/// Checks that the model folder contains a model that continues text.
-pub fn check_causal(model: &Path) -> anyhow::Result<()> {
-    refuse_unless(model, Family::is_causal, |family| match family {
-        Family::Infiller => format!(
-            "{} is an infiller, which fills blanks and does not predict next tokens; use it with `grpo fill`, or train it with `grpo train` and a [passages] section",
-            model.display()
-        ),
-        family => format!(
-            "{} is an encoder ({}), which does not predict next tokens; use a causal language model",
-            model.display(),
-            family.name()
-        ),
-    })
-}
-
-/// Checks the model family. A missing folder or `config.json` is not an error here, because loading
-/// the model reports it.
+/// Checks that the model folder contains a model that continues text. A missing folder or `config.json`
+/// is not an error here, because loading the model reports it.
 ///
 /// # Errors
-/// Returns an error with the text from `message` if the family is not accepted.
-pub fn refuse_unless(
-    model: &Path,
-    is_wanted: impl Fn(Family) -> bool,
-    message: impl Fn(Family) -> String,
-) -> anyhow::Result<()> {
-    match ModelSpec::family_of(model) {
-        Ok(family) if !is_wanted(family) => anyhow::bail!(message(family)),
-        _ => Ok(()),
+/// Returns an error if the models of its family do something else.
+pub fn check_causal(model: &Path, families: &Families) -> anyhow::Result<()> {
+    let read = families.read(&model.join("config.json"));
+    match read.ok().and_then(|config| config.family().not_causal) {
+        Some(what) => anyhow::bail!("{} is {what}", model.display()),
+        None => Ok(()),
     }
 }
 
@@ -201,7 +185,7 @@ pub fn refuse_unless(
 /// Returns an error if a folder is missing, invalid or incompatible.
 pub fn read(
     model: &Path,
-    codecs: &Codecs,
+    formats: &ModelFormats,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
@@ -215,7 +199,7 @@ pub fn read(
         }
     };
     let ModelFolder { spec, model: base, digest } =
-        ModelFolder::load_in(model, codecs, precision, &base_device)?;
+        ModelFolder::load_in(model, formats, precision, &base_device)?;
     check_codec(&spec, model)?;
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
@@ -243,11 +227,11 @@ pub fn read(
 /// Names of the files in an adapter folder.
 pub(crate) const ADAPTER_FILES: &str = "adapter_config.json and adapter_model.safetensors";
 
-/// Rejects a MolGPT model without a boundary token.
+/// Rejects a model without the vocabulary of its family.
 pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
-    match spec.config.family() {
-        Family::MolGpt if !spec.codec.is_own() => {
-            Err(DataError::MissingFile { path: folder.join("vocabulary.json") })
+    match spec.config.family().vocabulary {
+        Some(vocabulary) if !spec.codec.is_own() => {
+            Err(DataError::MissingFile { path: folder.join(vocabulary.name) })
         }
         _ => Ok(()),
     }

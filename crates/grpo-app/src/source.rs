@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use grpo_data::{Codec, ConfigFault, Prompt};
-use grpo_model::Policy;
+use grpo_model::{Families, Policy};
 use grpo_rewards::Reward;
 use grpo_train::{EngineFactory, NextTokens, TrainError};
 use toml::Table;
@@ -38,7 +38,7 @@ pub trait Source: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Returns an error if the model is not suitable.
-    fn check_model(&self, folder: &Path) -> anyhow::Result<()>;
+    fn check_model(&self, folder: &Path, families: &Families) -> anyhow::Result<()>;
 
     /// Returns the maximum number of actions per prompt, or `None` if `sampling.max_new_tokens` sets
     /// it.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
-use grpo_model::Policy;
+use grpo_extensions::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
+use grpo_model::{Families, FamilyKind, ModelFormats, Policy};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind};
 use grpo_run::BestTable;
 use grpo_servers::HTTP_REWARD;
 use grpo_servers::vllm::VLLM;
-use grpo_train::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
 use toml::Table;
 
 use crate::args::RunArguments;
@@ -32,6 +32,16 @@ pub trait Task: Sync {
     /// Returns the reward types for the `[reward]` section.
     fn rewards(&self) -> Vec<RewardKind> {
         Vec::new()
+    }
+
+    /// Returns the model families that the task adds.
+    fn families(&self) -> Vec<&'static FamilyKind> {
+        Vec::new()
+    }
+
+    /// Returns the model folder that commands read if none is given.
+    fn default_model(&self) -> Option<&'static str> {
+        None
     }
 
     /// Returns the codecs for model folders.
@@ -385,6 +395,19 @@ impl Tasks {
             }
         }
         row
+    }
+
+    /// Returns the model families of the program and of all tasks.
+    ///
+    /// # Panics
+    /// Panics if two of them have the same name.
+    pub fn families(&self) -> Families {
+        Families::default().with(self.iter().flat_map(|task| task.families()))
+    }
+
+    /// Returns what a model folder can contain.
+    pub fn formats(&self) -> ModelFormats {
+        ModelFormats { families: self.families(), codecs: self.codecs() }
     }
 
     /// Returns the codecs of all tasks.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{BLANK, Characters};
+use crate::{BLANK, Characters, SequenceScorer};
 use burn::tensor::Device;
-use grpo_data::{Codecs, ConfigFault};
-use grpo_model::{ModelError, SequenceScorer, Transformer};
+use grpo_data::ConfigFault;
+use grpo_model::{ModelError, Transformer};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -108,11 +108,6 @@ impl RewardSpec for InfillConfig {
     }
 }
 
-/// Returns the codecs used in judge directories.
-fn codecs() -> Codecs {
-    Codecs::new(vec![Characters::CODEC])
-}
-
 /// The reward `w_judge · (1 − judge) + w_recovery · recovery` for a text with filled blanks.
 ///
 /// `judge` is the judge's score for the entire text, from 0 (natural) to 1 (corrupted). `recovery`
@@ -159,7 +154,7 @@ impl Judge {
     /// # Errors
     /// Returns an error if the directory does not contain a model of the `sequence_scorer` family.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelError> {
-        let (spec, scorer) = SequenceScorer::load(folder, &codecs(), device)?;
+        let (spec, scorer) = SequenceScorer::load(folder, device)?;
         let characters =
             spec.codec.own::<Characters>().expect("a sequence scorer reads characters");
         Ok(Self { characters: characters.clone(), scorer })

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::Characters;
-use crate::{FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split};
+use crate::{
+    Characters, FAMILIES, FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split,
+};
 use anyhow::Context;
 use clap::ValueEnum;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
-use grpo_model::{LanguageModel, Policy};
+use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
 use grpo_train::{EngineFactory, TrainError};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,10 @@ impl Task for Infill {
 
     fn rewards(&self) -> Vec<RewardKind> {
         vec![RewardKind::from_settings::<InfillConfig>("infill")]
+    }
+
+    fn families(&self) -> Vec<&'static FamilyKind> {
+        FAMILIES.to_vec()
     }
 
     fn codecs(&self) -> Vec<CodecKind> {
@@ -116,7 +121,7 @@ impl Source for BlankSections {
         }
     }
 
-    fn check_model(&self, folder: &Path) -> anyhow::Result<()> {
+    fn check_model(&self, folder: &Path, _families: &Families) -> anyhow::Result<()> {
         check_infiller(folder)
     }
 

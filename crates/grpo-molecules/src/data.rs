@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex};
 use crate::conditions::{Conditions, Measured, Measures, Property, descriptor};
 use crate::{MoleculeReader, ReadOptions};
 use grpo_app::data::{
-    DataFormat, DataReader, NewCodec, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
+    DataFormat, DataReader, NewCodec, NewModel, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
 };
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::{
     Codec, ConfigFault, DataError, Example, Examples, TextCodec, deserialize_settings,
 };
+use grpo_model::{ModelConfig, ModelError};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use toml::{Table, Value};
 
 use crate::randomized::randomized;
-use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
+use crate::{Corpus, CorpusOptions, MolGptConfig, Vocabulary, smiles_tokens};
 
 /// Returns the data format for files of molecules.
 pub(crate) fn format() -> DataFormat {
@@ -276,6 +277,11 @@ impl DataReader for MoleculeKeys {
         let augmentation = (self.randomize > 0.0)
             .then(|| randomized(vocabulary.clone(), self.randomize, options.max_tokens, seed));
         Ok(ReadExamples { examples, augmentation, report, files })
+    }
+
+    fn new_model(&self, sizes: &NewModel) -> Result<ModelConfig, ModelError> {
+        let &NewModel { vocabulary, context, layers, heads, width } = sizes;
+        MolGptConfig::new(vocabulary, context, layers, heads, width).to_config()
     }
 
     fn new_config(&self, file: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {

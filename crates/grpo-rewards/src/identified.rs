@@ -34,15 +34,12 @@ impl IdentifiedReward {
         Arc::new(Self { reward, identify, adds_validity, identifies_all })
     }
 
-    /// Adds identities to the inputs of `score`, and validity to its outcomes.
-    fn scored(
+    /// Scores completions with their identities.
+    fn scored_with_identities(
         &self,
         samples: &[RewardInput],
         score: impl Fn(&[RewardInput]) -> Vec<Outcome>,
     ) -> Vec<Outcome> {
-        if !self.identifies_all {
-            return self.with_validity(samples, score(samples));
-        }
         let texts: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
         let identities = (self.identify)(&texts);
         let mut inputs = samples.to_vec();
@@ -62,8 +59,16 @@ impl IdentifiedReward {
         outcomes
     }
 
-    /// Adds validity to outcomes without a score.
-    fn with_validity(&self, samples: &[RewardInput], mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    /// Adds identities to the inputs of `score` and validity to its outcomes, as far as they are needed.
+    fn scored(
+        &self,
+        samples: &[RewardInput],
+        score: impl Fn(&[RewardInput]) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
+        if self.identifies_all {
+            return self.scored_with_identities(samples, score);
+        }
+        let mut outcomes = score(samples);
         let unscored = outcomes.iter_mut().zip(samples).filter(|(of, _)| of.total().is_none());
         let (unscored, texts): (Vec<&mut Outcome>, Vec<&str>) =
             unscored.map(|(outcome, sample)| (outcome, sample.text.as_str())).unzip();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::{Completion, Outcome, Prompt, Scored};
-use grpo_model::{Frozen, ModelConfig, MolGptConfig, Transformer};
+use grpo_model::{Frozen, Transformer};
+use grpo_molecules::MolGptConfig;
 use grpo_rewards::{Reward, RewardInput};
 use grpo_rollout::{Episode, EpisodeFactory, Next, RolloutError};
 use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, StepReport, unconditional_prompts};
@@ -83,7 +84,7 @@ pub(crate) fn train(
     )?;
     let sizes = MolGptConfig::new(7, 16, 1, 2, 16);
     let device = Device::flex().autodiff();
-    let policy = Transformer::random(&ModelConfig::molgpt(&sizes)?, seed, &device)?;
+    let policy = Transformer::random(&sizes.to_config()?, seed, &device)?;
     let turns = Arc::new(NextTokens { end_ids: Vec::new() });
     let parts = Parts {
         reference: Frozen::snapshot(&policy),

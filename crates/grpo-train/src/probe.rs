@@ -91,7 +91,7 @@ pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
 
 impl LearnTimes {
     /// Adds a duration `all`, of which `backward` was spent computing gradients.
-    pub(crate) fn add(&mut self, all: Duration, backward: Duration) {
+    pub fn add(&mut self, all: Duration, backward: Duration) {
         self.forward += all.saturating_sub(backward);
         self.backward += backward;
     }

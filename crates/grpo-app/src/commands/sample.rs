@@ -90,7 +90,7 @@ pub(crate) fn run(
     let trained = Trained::argument(arguments.adapter.as_deref());
     let phase = Phase::begin(format!("loading {}", arguments.model.display()));
     let loaded =
-        load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device()?)?;
+        load(&arguments.model, &tasks.formats(), trained, arguments.weights, &device::device()?)?;
     drop(phase);
     let codec = &loaded.spec.codec;
     anyhow::ensure!(

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{Codec, Prompt};
+use grpo_extensions::ExtensionParts;
 use grpo_model::{AdapterConfig, Frozen, Policy};
 use grpo_rewards::Reward;
 use grpo_rollout::{EngineContext, EpisodeFactory};
-use grpo_train::{
-    AboveTolerance, EngineFactory, ExtensionParts, Parts, ReferenceFrom, StepExtensions,
-};
+use grpo_train::{AboveTolerance, EngineFactory, Parts, ReferenceFrom, StepExtensions};
 
 use crate::dashboard::announce;
 use crate::device;
@@ -92,8 +91,8 @@ impl TrainFile {
         let trained = self.trained()?;
         let load = || {
             match &self.source {
-                Some(source) => source.check_model(&self.model)?,
-                None => check_causal(&self.model)?,
+                Some(source) => source.check_model(&self.model, &tasks.families())?,
+                None => check_causal(&self.model, &tasks.families())?,
             }
             if let Some(adapter) = adapter.filter(|adapter| !adapter.is_dir()) {
                 check_folder(adapter, "adapter", ADAPTER_FILES)
@@ -101,7 +100,7 @@ impl TrainFile {
             }
             read(
                 &self.model,
-                &tasks.codecs(),
+                &tasks.formats(),
                 trained,
                 self.base_precision,
                 &device::device()?.autodiff(),

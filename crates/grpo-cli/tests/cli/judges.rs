@@ -36,7 +36,7 @@ fn a_new_character_model_copies_its_list() {
     fs::remove_file(place.path("characters.json")).unwrap();
     place.refuse(
         &["init", "judge.json", "-o", "other"],
-        str![". is missing characters.json, which lists the characters that sequence_scorer models use as tokens; create it from the training text, as `grpo pretrain` does"],
+        str![". is missing characters.json, which lists the tokens of sequence_scorer models; create it from the training text, as `grpo pretrain` does"],
     );
     place.write("characters.json", r#"{"characters": "=CNO", "mask": 4, "pad": 5, "cls": 6}"#);
     place.refuse(

@@ -12,6 +12,7 @@ use grpo_chem::Descriptor;
 use grpo_data::{
     ConfigFault, CounterRng, EpochOrder, OrderPosition, Prompt, Purpose, deserialize_settings,
 };
+use grpo_model::Families;
 use grpo_rewards::Reward;
 use grpo_train::TrainError;
 use serde::{Deserialize, Serialize};
@@ -143,8 +144,8 @@ impl Source for ConditionsSection {
         self.check_draws()
     }
 
-    fn check_model(&self, folder: &Path) -> anyhow::Result<()> {
-        check_causal(folder)
+    fn check_model(&self, folder: &Path, families: &Families) -> anyhow::Result<()> {
+        check_causal(folder, families)
     }
 
     fn max_new_tokens(&self) -> Option<usize> {

@@ -7,6 +7,8 @@ mod engine;
 mod episodes;
 mod invariance;
 mod layouts;
+#[path = "../../../grpo-model/tests/suite/other_family.rs"]
+mod other_family;
 mod refusals;
 mod stops;
 mod support;

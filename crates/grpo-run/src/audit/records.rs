@@ -352,7 +352,7 @@ fn step_at(lines: &[ChainLine], number: u64) -> Option<u64> {
 }
 
 /// Roles of input files whose whole folder is read.
-const FOLDER_ROLES: [&str; 3] = ["model", "adapter", "infiller"];
+const FOLDER_ROLES: [&str; 2] = ["model", "adapter"];
 
 /// Returns the files in model and adapter folders that are not listed as inputs.
 fn added_inputs(files: &[DataFile]) -> Vec<PathBuf> {

@@ -55,7 +55,7 @@ impl DiversityTerm {
             .map_err(|fault| length_fault(SECTION, &fault))?;
         let device = model.device().inner();
         let embedder = term.embedder.as_ref();
-        let diversity = diversity_measure::build(SECTION, term.measure, embedder, &device)?;
+        let diversity = diversity_measure::build_measure(SECTION, term.measure, embedder, &device)?;
         Ok(Self::ScoreFunction(Box::new(ScoreFunction {
             settings: term.clone(),
             diversity,

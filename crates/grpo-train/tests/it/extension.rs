@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use grpo_extensions::{BucketPenalty, Bucketing, DiversityFilterConfig};
 use grpo_data::{Outcome, PartName};
 use grpo_model::Transformer;
 use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{
-    BucketPenalty, Bucketing, DiversityFilterConfig, Grpo, Metrics, NextTokens, Parts, SavedState,
-    StateNumbers, StepExtension, StepExtensions, TrainError, TrainerState, Training,
+    Grpo, Metrics, NextTokens, Parts, SavedState, StateNumbers, StepExtension, StepExtensions,
+    TrainError, TrainerState, Training,
 };
 use serde_json::{Value, json};
 
@@ -103,7 +104,7 @@ struct Relative;
 
 impl Reward for Relative {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
-        vec![Outcome::abstained(); samples.len()]
+        vec![Outcome::Abstained; samples.len()]
     }
 
     fn is_relative(&self) -> bool {

@@ -7,6 +7,7 @@ mod config;
 mod config_precision;
 mod cuts;
 mod extension;
+mod family;
 mod guards;
 mod hygiene;
 mod learning;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
+use grpo_extensions::{ConfiguredRun, SamplingAhead, extension_kinds};
 use grpo_model::{Frozen, Transformer, weights_digest};
 use grpo_rollout::{Engine, EngineRequest, RolloutError, StepKey};
 use grpo_train::{
-    AboveTolerance, ConfiguredRun, Ending, EngineFactory, Grpo, GrpoConfig, NextTokens, Parts,
-    SamplingAhead, SavedState, StateNumbers, StepDone, StepExtensions, TrainError, TrainObserver,
-    TrainerState, Training, extension_kinds, unconditional_prompts,
+    AboveTolerance, Ending, EngineFactory, Grpo, GrpoConfig, NextTokens, Parts, SavedState, StateNumbers,
+    StepDone, StepExtensions, TrainError, TrainObserver, TrainerState, Training,
+    unconditional_prompts,
 };
 
 use crate::support::{SEED, chains, config, model, molecules, parts, vocabulary};
@@ -42,13 +43,13 @@ fn corrected() -> GrpoConfig {
 }
 
 /// Creates a run with the local engine, or with another one.
-fn ahead(staleness: u32, actions: Arc<dyn EngineFactory<Transformer>>) -> Training<Transformer> {
+fn ahead(staleness: u32, engine: Arc<dyn EngineFactory<Transformer>>) -> Training<Transformer> {
     let ahead = SamplingAhead::new(staleness, [3, 8]);
     let extensions: StepExtensions<Transformer> = match staleness {
         0 => Vec::new(),
         _ => vec![Box::new(ahead)],
     };
-    let parts = parts(actions, molecules(0.7), model(vocabulary().len(), 2.0), chains());
+    let parts = parts(engine, molecules(0.7), model(vocabulary().len(), 2.0), chains());
     Training::new(Grpo::new(Parts { extensions, ..parts }, corrected(), SEED).unwrap(), None)
 }
 
