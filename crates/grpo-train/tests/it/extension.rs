@@ -104,7 +104,7 @@ struct Relative;
 
 impl Reward for Relative {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
-        vec![Outcome::Abstained; samples.len()]
+        vec![Outcome::abstained(); samples.len()]
     }
 
     fn is_relative(&self) -> bool {
