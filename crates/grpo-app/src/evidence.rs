@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context;
 use grpo_model::weights_digest;
 use grpo_run::{
-    Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan, ReferencePlan,
-    ReferenceUpdate, RunError, RunFolder, StoredWeights, audit, audit_records, unreadable, verify,
+    EventKind, Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan,
+    ReferencePlan, ReferenceUpdate, RunError, RunFolder, StoredWeights, audit, audit_records,
+    unreadable, verify,
 };
 use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::device;
 use crate::models::{Trained, read};
-use crate::output::sentence;
+use crate::output::{command_line, sentence};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
@@ -129,18 +129,24 @@ fn some_steps(
     ledger: Option<Vec<LedgerStep>>,
 ) -> anyhow::Result<Vec<LedgerStep>> {
     let path = folder.ledger_path();
-    let ledger = ledger.with_context(|| {
-        format!(
-            "`{}` does not exist: it was removed, the run has not completed a step yet, or the run was created by an older version without a ledger; restore it from a copy, or train again",
+    match ledger {
+        Some(ledger) if !ledger.is_empty() => return Ok(ledger),
+        None if !folder.read_metrics()?.is_empty() => anyhow::bail!(
+            "`{}` does not exist: it was removed, or the run was created by an older version without a ledger; restore it from a copy, or train again",
             path.display()
-        )
-    })?;
-    anyhow::ensure!(
-        !ledger.is_empty(),
-        "nothing to audit: `{}` has no completed step yet; wait for the first one",
-        path.display()
-    );
-    Ok(ledger)
+        ),
+        _ => {}
+    }
+    let run = folder.path().display().to_string();
+    let resume = command_line(["grpo", "train", "--resume", &run]);
+    match folder.read_events()?.pop().map(|event| event.what) {
+        Some(EventKind::Stopped { reason }) => anyhow::bail!(
+            "nothing to audit: `{run}` stopped before its first step: {reason}; resume it with `{resume}`"
+        ),
+        _ => anyhow::bail!(
+            "nothing to audit: `{run}` has no completed step yet; wait for the first one, or resume it with `{resume}` if it has ended"
+        ),
+    }
 }
 
 /// Collects the evidence for all audited properties.
@@ -249,22 +255,21 @@ fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> 
 }
 
 /// Derives the expected course of the run from its configuration.
-fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
-    Ok(Plan {
+pub(crate) fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
+    let mut plan = Plan {
         steps: u64::from(file.train.steps),
         prompts_per_step: file.train.prompts_per_step,
         group_size: u32::try_from(file.train.group_size)?,
-        staleness: u64::from(file.train.staleness),
+        staleness: 0,
         updates_per_rollout: file.train.updates_per_rollout as usize,
-        supervised_updates: file
-            .combined
-            .as_ref()
-            .map_or(0, |combined| (combined.every as usize).saturating_sub(1)),
-        replay_updates: file.replay.as_ref().map_or(0, |replay| replay.updates as usize),
-        max_reward_calls: file.train.max_reward_calls.map(u64::from),
+        supervised_updates: 0,
+        replay_updates: 0,
+        max_reward_calls: None,
         completions_every: u64::from(file.save.completions_every),
         reference: reference(file.reference),
-    })
+    };
+    file.extensions.plan(&mut plan);
+    Ok(plan)
 }
 
 /// Derives the expected reference updates.

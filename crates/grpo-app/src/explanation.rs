@@ -80,19 +80,33 @@ pub(crate) struct Token {
     pub(crate) id: u32,
     /// Decoded text, if a tokenizer is available.
     pub(crate) piece: Option<String>,
-    pub(crate) logprob: f32,
-    pub(crate) ref_logprob: f32,
-    pub(crate) entropy: f32,
-    pub(crate) gradient: f32,
-    pub(crate) surrogate_gradient: f32,
+    /// Its recorded numbers by name, in the singular: `logprob`, `ref_logprob`, `entropy`, `gradient`,
+    /// `surrogate_gradient` and what else was traced.
+    #[serde(flatten)]
+    pub(crate) numbers: BTreeMap<String, f32>,
     pub(crate) outcome: String,
+}
+
+impl Token {
+    /// Returns the number with this name in the singular. Every record has those that are asked for.
+    pub(crate) fn number(&self, name: &str) -> f32 {
+        self.numbers.get(name).copied().unwrap_or(f32::NAN)
+    }
+}
+
+/// Returns the name of a single number in a column.
+fn singular(column: &str) -> String {
+    match column.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => column.strip_suffix('s').unwrap_or(column).to_owned(),
+    }
 }
 
 /// Number of tokens per outcome. Outcomes that do not occur are omitted.
 pub(crate) type OutcomeCounts = BTreeMap<&'static str, u64>;
 
 /// Selects what to explain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Number of policy updates per step.
     pub(crate) updates: u32,
@@ -105,33 +119,12 @@ pub(crate) struct Wanted {
 
 /// What else changes the policy. Its gradients are not recorded, e.g. because they depend on more than
 /// the log-probability of the sampled token.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unrecorded {
-    /// KL penalty over the entire vocabulary.
-    pub(crate) exact_kl: bool,
-    pub(crate) entropy_bonus: bool,
-    /// Supervised examples of a combined loss.
-    pub(crate) examples: bool,
-    /// Diversity term of a combined loss.
-    pub(crate) diversity: bool,
-    /// Updates with earlier completions.
-    pub(crate) replay: bool,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct Unrecorded(pub(crate) Vec<&'static str>);
 
 impl Unrecorded {
-    fn is_none(self) -> bool {
-        self.sentences().next().is_none()
-    }
-
-    fn sentences(self) -> impl Iterator<Item = String> {
-        let pulls = [
-            (self.exact_kl, "exact KL penalty (loss.kl_estimator = \"exact\")"),
-            (self.entropy_bonus, "entropy bonus (loss.entropy_bonus)"),
-            (self.examples, "cross-entropy of examples (combined.supervised_weight)"),
-            (self.diversity, "diversity of completions (combined.diversity_weight)"),
-            (self.replay, "replay of earlier completions (replay.updates)"),
-        ];
-        pulls.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| {
+    fn sentences(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|name| {
             format!("The {name} also changes the policy; these numbers do not include it.")
         })
     }
@@ -149,7 +142,7 @@ impl Explanation {
         step: u64,
         records: &[CompletionRecord],
         line: Option<&Map<String, Value>>,
-        wanted: Wanted,
+        wanted: &Wanted,
         piece: Piece<'_>,
     ) -> anyhow::Result<Self> {
         let mut groups: Vec<Group> = Vec::new();
@@ -181,13 +174,13 @@ impl Explanation {
             outcomes,
             groups,
         };
-        explanation.answer = explanation.answer(wanted.unrecorded);
+        explanation.answer = explanation.answer(&wanted.unrecorded);
         explanation.keep(wanted)?;
         Ok(explanation)
     }
 
     /// Removes groups and completions that were not requested.
-    fn keep(&mut self, wanted: Wanted) -> anyhow::Result<()> {
+    fn keep(&mut self, wanted: &Wanted) -> anyhow::Result<()> {
         let Some(prompt) = wanted.prompt else { return Ok(()) };
         let last = self.groups.last().map_or(0, |group| group.prompt);
         self.groups.retain(|group| group.prompt == prompt);
@@ -205,7 +198,7 @@ impl Explanation {
         Ok(())
     }
 
-    fn answer(&self, unrecorded: Unrecorded) -> Vec<String> {
+    fn answer(&self, unrecorded: &Unrecorded) -> Vec<String> {
         let moved = self.count(TokenOutcome::Moved);
         let all: u64 = self.outcomes.values().sum();
         let metric = |name: &str| self.metrics.get(name).copied();
@@ -219,7 +212,7 @@ impl Explanation {
         if moved == 0 {
             answer.push(format!("The rewards did not move any token: {}.", self.standstill(all)));
             let is_pulled = self.completions().any(|completion| completion.kl_pull != 0.0);
-            match (is_pulled, unrecorded.is_none()) {
+            match (is_pulled, unrecorded.0.is_empty()) {
                 (true, true) => answer.push("Only the KL penalty changed the policy.".to_owned()),
                 (true, false) => answer.push("The KL penalty changed the policy.".to_owned()),
                 (false, true) => answer.push("There was no KL penalty either: the loss and its gradient with respect to every token are 0.".to_owned()),
@@ -292,7 +285,7 @@ const NO_LOSS: f64 = 1e-6;
 const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy"];
 
 impl Group {
-    fn of(records: &[CompletionRecord], wanted: Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
+    fn of(records: &[CompletionRecord], wanted: &Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
         // Advantages are computed from rewards including bonuses.
         let with_bonus =
@@ -340,17 +333,16 @@ impl Explained {
         }
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
         // Avoids negative zero.
-        let push = 0.0 - sum(&record.surrogate_gradients);
+        let push = 0.0 - sum(&record.tokens["surrogate_gradients"]);
         let tokens = piece.map(|piece| {
             (0..record.outcomes.len())
                 .map(|i| Token {
                     id: record.completion_ids[i],
                     piece: piece(record.completion_ids[i]),
-                    logprob: record.logprobs[i],
-                    ref_logprob: record.ref_logprobs[i],
-                    entropy: record.entropies[i],
-                    gradient: record.gradients[i],
-                    surrogate_gradient: record.surrogate_gradients[i],
+                    numbers: {
+                        let columns = record.tokens.iter();
+                        columns.map(|(name, values)| (singular(name), values[i])).collect()
+                    },
                     outcome: record.outcomes[i].clone(),
                 })
                 .collect()
@@ -365,7 +357,7 @@ impl Explained {
             actions: record.actions,
             finish: record.finish,
             push,
-            kl_pull: 0.0 - sum(&record.gradients) - push,
+            kl_pull: 0.0 - sum(&record.tokens["gradients"]) - push,
             why: why(record, constant, push, &outcomes),
             outcomes,
             info: record.info.clone(),

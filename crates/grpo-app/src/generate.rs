@@ -41,14 +41,7 @@ impl Generation {
         let room = (loaded.policy.context_length() + 1).saturating_sub(longest).max(1);
         Self {
             seed: arguments.seed,
-            sampling: SamplingSettings {
-                temperature: arguments.temperature,
-                top_k: arguments.top_k,
-                top_p: arguments.top_p,
-                min_p: arguments.min_p,
-                repetition_penalty: arguments.repetition_penalty,
-                forbidden: Vec::new(),
-            },
+            sampling: arguments.sampling(),
             max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(room)),
             stop: arguments.stop.clone(),
             batch_size: arguments.batch_size,

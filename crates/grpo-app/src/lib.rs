@@ -12,6 +12,7 @@ pub mod eval;
 mod evidence;
 mod example_hint;
 mod explanation;
+mod extensions;
 mod first_screen;
 pub mod generate;
 mod import_trl;
@@ -39,6 +40,7 @@ pub mod task;
 mod train_file;
 pub mod train_settings;
 mod trial_file;
+mod used_inputs;
 pub mod visible;
 mod vllm;
 mod written_by;
@@ -163,7 +165,7 @@ fn is_stopped(ended: &anyhow::Result<()>) -> bool {
 
 fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
-        Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0),
+        Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0, tasks),
         Command::Train(arguments) => commands::train::run(&arguments, tasks),
         Command::Trial(arguments) => commands::trial::run(&arguments, tasks),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments, tasks),

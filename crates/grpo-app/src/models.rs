@@ -11,14 +11,18 @@ use grpo_model::{
     ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight,
     write_adapter,
 };
+use grpo_report::command_of;
 use grpo_run::{
-    Event, EventKind, Existing, RunError, RunFolder, sha256_of_manifest, write_folder_atomically,
-    write_manifest,
+    EventKind, Existing, RunError, RunFolder, move_aside, sha256_of_manifest,
+    write_folder_atomically, write_manifest,
 };
 
+use crate::config;
 use crate::example_hint::example_hint;
-use crate::output::{remove_at_exit, say_aside};
+use crate::output::{command_line, remove_at_exit, say_aside};
 use crate::recorded_folders::refuse_inside;
+use crate::used_inputs::keep_used;
+use crate::written_by::result_of;
 use crate::wrong_folder::refuse_wrong_folder;
 
 /// A loaded model and its codec.
@@ -89,6 +93,9 @@ pub fn load(
 ) -> anyhow::Result<Loaded> {
     check_causal(model, &formats.families)?;
     let loaded = read(model, formats, trained, precision, device)?;
+    if let Trained::Adapter(adapter) = trained {
+        warn_if_unfinished(adapter);
+    }
     if let Some(note) = untied_note(model, &loaded.spec) {
         say_aside(format_args!("note: {note}"));
     }
@@ -98,8 +105,17 @@ pub fn load(
 
 /// Warns about suspicious weights of the model in `folder`, and if it belongs to an unfinished run.
 pub fn warn_about(folder: &Path, model: &Transformer) {
-    let warnings = suspicious_weights(folder, model).into_iter().chain(unfinished_run(folder));
-    warnings.for_each(|warning| say_aside(format_args!("warning: {warning}")));
+    if let Some(warning) = suspicious_weights(folder, model) {
+        say_aside(format_args!("warning: {warning}"));
+    }
+    warn_if_unfinished(folder);
+}
+
+/// Warns if a model or adapter belongs to a run that has not reached its end.
+pub(crate) fn warn_if_unfinished(folder: &Path) {
+    if let Some(warning) = unfinished_run(folder) {
+        say_aside(format_args!("warning: {warning}"));
+    }
 }
 
 /// Returns a note if the model has an output layer of its own although its `config.json` ties it to
@@ -133,21 +149,28 @@ fn suspicious_weights(folder: &Path, model: &Transformer) -> Option<String> {
     })
 }
 
-/// Returns a warning if the model belongs to an unfinished run. In that case, the folder contains
-/// the best model so far.
-fn unfinished_run(folder: &Path) -> Option<String> {
-    let folder = folder.canonicalize().ok()?;
-    let run = RunFolder::open(folder.parent()?).ok()?;
+/// Returns a warning if the model belongs to a run that has not reached its end. In that case, the folder
+/// contains the last or the best model so far.
+pub(crate) fn unfinished_run(folder: &Path) -> Option<String> {
+    let place = folder.canonicalize().ok()?;
+    let run = RunFolder::open(place.parent()?).ok()?;
     let events = run.read_events().ok()?;
-    let is_end = |event: &Event| {
-        matches!(event.what, EventKind::Finished { .. } | EventKind::Stopped { .. })
-    };
-    (!events.iter().any(is_end)).then(|| {
-        format!(
-            "{} belongs to an unfinished run and is not its final result; resume the run to finish it",
-            folder.display()
+    let state = events.into_iter().rev().map(|event| event.what).find(|what| {
+        use EventKind::{Finished, Interrupted, Resumed, Started, Stopped};
+        matches!(
+            what,
+            Finished { .. } | Interrupted {} | Resumed { .. } | Started {} | Stopped { .. }
         )
-    })
+    });
+    let state = match state {
+        Some(EventKind::Finished { .. }) => return None,
+        Some(EventKind::Stopped { .. }) => "a run that stopped before its end",
+        _ => "an unfinished run",
+    };
+    Some(format!(
+        "{} belongs to {state} and is not its final result; resume the run to finish it",
+        folder.display()
+    ))
 }
 
 /// Checks that the model folder contains a model that continues text. A missing folder or `config.json`
@@ -233,11 +256,11 @@ pub fn check_folder(
         "{role} folder {} does not exist; {} {role} folder contains {holds}{}",
         path.display(),
         if role == "adapter" { "an" } else { "a" },
-        match role {
-            "adapter" =>
-                "; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section",
-            _ if path.starts_with("data") => example_hint(path),
-            _ => "",
+        match (unfinished_hint(path), role) {
+            (Some(hint), _) => hint,
+            (None, "adapter") =>
+                "; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section".to_owned(),
+            (None, _) => example_hint(path).to_owned(),
         }
     );
     refuse_wrong_folder(path, role)?;
@@ -255,6 +278,19 @@ pub fn check_folder(
     }
     files.sort();
     Ok(files)
+}
+
+/// Returns how to get a missing model or adapter of a run that exists.
+fn unfinished_hint(path: &Path) -> Option<String> {
+    let run = RunFolder::open(path.parent()?).ok()?;
+    let keys = config::load::<toml::Table>(&run.config_path(), &[]).ok()?.value;
+    // Another name is a wrong path.
+    if path.file_name()? != result_of(&keys) {
+        return None;
+    }
+    let folder = run.path().display().to_string();
+    let resume = command_line(["grpo", command_of(&keys), "--resume", &folder]);
+    Some(format!("; `{resume}` finishes the run and writes it"))
 }
 
 impl Loaded {
@@ -314,7 +350,8 @@ pub fn write_new_model(
     write_model(target, Existing::Refuse, spec, model, stored_as)
 }
 
-/// Like [`write_new_model`], but can replace an existing folder.
+/// Like [`write_new_model`], but can replace an existing folder, which is kept if a run was started from
+/// it.
 pub(crate) fn write_model(
     target: &Path,
     existing: Existing,
@@ -326,7 +363,11 @@ pub(crate) fn write_model(
     write_folder_atomically(target, existing, |folder| {
         remove_at_exit(folder.to_owned());
         spec.write(folder, model, stored_as)?;
-        anyhow::Ok(write_manifest(folder)?)
+        write_manifest(folder)?;
+        match existing {
+            Existing::Replace => Ok(keep_used(target, folder, || move_aside(target).map(Some))?),
+            Existing::Refuse => anyhow::Ok(()),
+        }
     })
 }
 

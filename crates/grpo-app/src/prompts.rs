@@ -58,13 +58,14 @@ impl DataSection<PromptKeys> {
         Self { keys, reader: Arc::clone(&self.reader) }
     }
 
-    /// Reads the examples for auxiliary losses. Examples longer than the context are dropped.
+    /// Reads examples, and returns them with what was read. Examples longer than the context are
+    /// dropped.
     pub(crate) fn examples(
         &self,
         file: &Path,
         loaded: &Loaded,
         seed: u64,
-    ) -> anyhow::Result<CombinedExamples> {
+    ) -> anyhow::Result<(Vec<Example>, ReadExamples)> {
         // The last token is a prediction target but not an input.
         let (thinking, longest) = (self.keys.thinking, loaded.policy.context_length() + 1);
         let ModelSpec { config, codec } = &loaded.spec;
@@ -73,7 +74,7 @@ impl DataSection<PromptKeys> {
         let Examples { train: examples, .. } = read.examples;
         let report = format!("{}: {}", file.display(), read.report.join("\n  "));
         let files = read.files.into_iter().map(|(_, path)| path).collect();
-        Ok(CombinedExamples { examples, report, files })
+        Ok((examples, ReadExamples { report, files }))
     }
 
     fn read(&self, spec: &ModelSpec, longest: usize) -> anyhow::Result<ReadPrompts> {
@@ -84,9 +85,8 @@ impl DataSection<PromptKeys> {
     }
 }
 
-/// Examples for auxiliary losses.
-pub(crate) struct CombinedExamples {
-    pub(crate) examples: Vec<Example>,
+/// A file of examples that was read.
+pub(crate) struct ReadExamples {
     /// Summary for the user.
     pub(crate) report: String,
     /// Files from which the examples were read.

@@ -33,7 +33,6 @@ fn record(
     let trace = sample.trace.as_ref().expect("stored samples have a trace");
     let outcome = sample.outcome.as_ref().expect("stored samples have an outcome");
     let parts = sample.scored().map_or(&[][..], |scored| &scored.parts);
-    let f32s = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
     CompletionRecord {
         step,
         prompt: completion.key().prompt,
@@ -57,11 +56,7 @@ fn record(
         policy_version: completion.policy_version(),
         completion_ids: completion.action_ids().collect(),
         sampling_logprobs: completion.sampling_logprobs().unwrap_or_default().to_vec(),
-        logprobs: f32s(&trace.logprobs),
-        ref_logprobs: f32s(&trace.ref_logprobs),
-        entropies: f32s(&trace.entropies),
-        gradients: f32s(&trace.gradients),
-        surrogate_gradients: f32s(&trace.surrogate_gradients),
+        tokens: trace.numbers.map(|value| *value as f32),
         outcomes: trace.outcomes.clone(),
     }
 }

@@ -18,7 +18,7 @@ use crate::args::RunArguments;
 use crate::evidence::violations_of_files;
 use crate::interrupt::{Interrupted, leaves_behind};
 use crate::models::Writer;
-use crate::output::{say, say_aside};
+use crate::output::{say, say_aside, sentence};
 use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
@@ -27,10 +27,11 @@ use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{
     Reopened, create_run, existing, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
 };
-use crate::run_log::observer_error;
-use crate::run_reward::{refuse_unasked, resume_command};
+use crate::run_log::{observer_error, stopped_at_start};
+use crate::run_reward::{refuse_unasked, resume_command, say_how_to_resume};
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
+use crate::used_inputs::{say_kept, user_of};
 use crate::{checkpoint, config, device, first_screen};
 
 /// A training run and its folder.
@@ -101,7 +102,9 @@ impl Session {
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
         ranks.wait_for_all()?;
-        let before = begun.preview(&file, &folder, &outlook)?;
+        let before = begun
+            .preview(&file, &folder, &outlook)
+            .map_err(|error| failed_at_start(&file, &folder, false, error))?;
         let earlier = RecordedSteps::after(&folder, 0)?;
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
@@ -147,7 +150,12 @@ impl Session {
         let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
         ranks.wait_for_all()?;
-        let before = if is_finished { None } else { begun.preview(&file, &folder, &[])? };
+        let before = match is_finished {
+            true => None,
+            false => begun
+                .preview(&file, &folder, &[])
+                .map_err(|error| failed_at_start(&file, &folder, true, error))?,
+        };
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         let restored = from.as_ref().map(|(step, found)| Restored::new(*step, found.path()));
@@ -172,7 +180,12 @@ impl Session {
                 say_resuming(step.into(), steps);
             }
             // The existing result is incomplete.
-            session.folder.move_aside(session.kind)?;
+            let model = session.folder.path().join(session.kind);
+            let user = user_of(&model);
+            let aside = session.folder.move_aside(session.kind)?;
+            if let Some((user, aside)) = user.zip(aside) {
+                say_kept(&model, &aside, &user);
+            }
             session.folder.move_aside("comparison.json")?;
         }
         Ok(session)
@@ -224,6 +237,22 @@ impl TrainObserver<Policy> for Verifier<'_> {
         }
         Ok(())
     }
+}
+
+/// Records why a run failed before its first step, and prints how to go on.
+fn failed_at_start(
+    file: &TrainFile,
+    folder: &RunFolder,
+    is_resumed: bool,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    if error.is::<Interrupted>() {
+        return error;
+    }
+    // The error is more important than one of its record.
+    let _lost = stopped_at_start(folder, is_resumed, sentence(&error));
+    say_how_to_resume(folder, file, None);
+    error.context(format!("training run {} ended early", folder.path().display()))
 }
 
 fn say_resuming(step: u64, steps: u32) {
@@ -299,11 +328,7 @@ impl StartedRun {
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         if !ranks.is_alone() {
-            anyhow::ensure!(
-                file.train.staleness == 0,
-                "train.staleness = {} samples while the policy learns, which several processes cannot share; set it to 0, or start one process without mpirun",
-                file.train.staleness
-            );
+            file.extensions.check_ranks()?;
             anyhow::ensure!(
                 file.rollout.is_none(),
                 "vLLM servers sample for a single process; use rollout.engine = \"local\", or start one process without mpirun"

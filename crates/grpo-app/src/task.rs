@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
-use grpo_model::{Families, FamilyKind, ModelFormats};
+use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
+use grpo_model::{Families, FamilyKind, ModelFormats, Policy};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, DiversityFilter, DiversityFilterConfig, NewSimilarTexts, Variation};
+use grpo_train::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
 use toml::Table;
 
 use crate::args::RunArguments;
@@ -85,6 +85,11 @@ pub trait Task: Sync {
     /// given type, if they are completions of this task.
     fn rows(&self, _file: Option<&Path>, _reward: &str) -> Option<RowFormat> {
         None
+    }
+
+    /// Returns the extensions of steps that a configuration can ask for.
+    fn extensions(&self) -> Vec<ExtensionKind<Policy>> {
+        Vec::new()
     }
 
     /// Returns ways to assign samples to buckets of the diversity filter.
@@ -391,34 +396,17 @@ impl Tasks {
         self.iter().find_map(|task| task.variation(codec))
     }
 
-    /// Creates an empty diversity filter.
-    ///
-    /// # Errors
-    /// Returns an error if the bucket type is unknown or does not support the settings.
-    pub(crate) fn filter(
-        &self,
-        config: &DiversityFilterConfig,
-    ) -> Result<DiversityFilter, ConfigFault> {
-        config.build(self.bucketing(&config.bucket)?)
+    /// Returns all ways to assign samples to buckets.
+    pub(crate) fn bucketings(&self) -> Vec<Bucketing> {
+        self.iter().flat_map(|task| task.bucketings()).chain([Bucketing::TEXT]).collect()
     }
 
-    /// Returns the bucketing with this name.
-    ///
-    /// # Errors
-    /// Returns an error that lists the known names.
-    fn bucketing(&self, name: &str) -> Result<Bucketing, ConfigFault> {
-        let all = || self.iter().flat_map(|task| task.bucketings()).chain([Bucketing::TEXT]);
-        all().find(|bucketing| bucketing.name == name).ok_or_else(|| {
-            let known: Vec<String> =
-                all().map(|bucketing| format!("\"{}\"", bucketing.name)).collect();
-            ConfigFault::from_sentence(
-                "diversity_filter.bucket",
-                format!(
-                    "diversity_filter.bucket = \"{name}\" is unknown; expected {}",
-                    known.join(", ")
-                ),
-            )
-        })
+    /// Returns the kinds of extensions, in the order in which a step calls them.
+    pub(crate) fn extensions(&self) -> Vec<ExtensionKind<Policy>> {
+        extension_kinds()
+            .into_iter()
+            .chain(self.iter().flat_map(|task| task.extensions()))
+            .collect()
     }
 
     /// Returns the `[data]` file formats of all tasks.

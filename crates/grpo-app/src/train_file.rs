@@ -19,6 +19,7 @@ pub(crate) use self::open_settings::{ModelSize, OpenSettings};
 pub(crate) use self::reading::LoadedReward;
 pub(crate) use self::start::Start;
 use crate::config::Origin;
+use crate::extensions::Extensions;
 use crate::prompts::PromptSection;
 use crate::source::Source;
 use crate::train_settings::TrainSettings;
@@ -35,6 +36,8 @@ pub(crate) struct TrainFile {
     pub data: Option<PromptSection>,
     /// The `[rollout]` section, if completions are sampled on servers.
     pub rollout: Option<VllmConfig>,
+    /// Extensions of the steps.
+    pub(crate) extensions: Extensions,
     /// What is only known when model and prompts are loaded.
     pub(crate) open: OpenSettings,
     /// Prompt source of a task, used instead of a file.
@@ -74,15 +77,11 @@ impl TrainFile {
         GrpoConfig {
             train: self.train,
             sampling: self.sampling(),
-            diversity_bonus: self.diversity_bonus.clone(),
-            diversity_filter: self.diversity_filter.clone(),
-            replay: self.replay.clone(),
-            combined: self.combined.clone(),
             advantage: self.advantage,
             loss: self.loss,
             kl_controller: self.kl_controller,
             reference: self.reference,
-            guards: self.guards.clone(),
+            guards: self.guards.clone().or_else(|| Some(self.extensions.default_guards())),
             sampler_check: self.sampler_check,
             optimizer: self.optimizer,
             schedule: self.schedule,
@@ -170,7 +169,9 @@ impl TrainFile {
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         self.check_prompts().map_err(|fault| origin.locate(fault))?;
         self.check_rollout().map_err(|fault| origin.locate(fault))?;
-        self.grpo().check().map_err(|error| origin.explain(error))?;
+        let has_prompts = self.data.is_some() || self.source.is_some();
+        let checked = self.extensions.check(&self.grpo(), has_prompts);
+        checked.map_err(|fault| origin.explain(fault))?;
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
@@ -180,12 +181,6 @@ impl TrainFile {
             self.reference.every_epochs.is_none() || has_epochs,
             "{}reference.every_epochs requires a file of prompts or conditions, because an epoch is one pass over that file; add one, or use reference.every_steps",
             origin.place("reference.every_epochs")
-        );
-        anyhow::ensure!(
-            self.replay.is_none() && self.train.max_reward_calls.is_none()
-                || self.data.is_none() && self.source.is_none(),
-            "{}[replay] and train.max_reward_calls compare all completions of a run with each other, so they cannot be used with prompts or conditions; remove them",
-            origin.place("replay")
         );
         self.preflight.check(origin)?;
         let reward = self.reward.spec().check();

@@ -6,9 +6,8 @@ use grpo_core::KlController;
 use grpo_model::{LoraConfig, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_train::{
-    AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig, EvalConfig,
-    GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, ReplayConfig, SamplerCheck,
-    SamplingConfig, ScheduleConfig, TrainConfig,
+    AdvantageSettings, EvalConfig, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings,
+    SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -36,14 +35,6 @@ pub struct TrainSettings {
     pub(crate) train: TrainConfig,
     /// The `[sampling]` section.
     pub sampling: SamplingConfig,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) diversity_filter: Option<DiversityFilterConfig>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) replay: Option<ReplayConfig>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) combined: Option<CombinedConfig>,
     #[serde(default)]
     pub(crate) advantage: AdvantageSettings,
     #[serde(default)]

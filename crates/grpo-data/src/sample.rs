@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Completion, Prompt};
+use crate::{Completion, Prompt, TokenColumns};
 
 /// A prompt and its samples.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,21 +43,11 @@ pub struct Bonus {
     pub value: f64,
 }
 
-/// Per-token values for a completion. Each list has one entry per action.
+/// What a step computed for each token of a completion. Each list has one entry per action.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenTrace {
-    /// `log π_θ` during the first update, i.e. `log π_old`, in nats.
-    pub logprobs: Vec<f64>,
-    /// `log π_ref`, in nats.
-    pub ref_logprobs: Vec<f64>,
-    /// Entropy of the policy during the first update, in nats.
-    pub entropies: Vec<f64>,
-    /// Derivative ∂loss/∂log π_θ, summed over all updates of the step. A negative value means that
-    /// the step makes the token more probable. The exact KL penalty and the entropy bonus are not
-    /// included, because they depend on the entire distribution.
-    pub gradients: Vec<f64>,
-    /// The same derivative for the surrogate alone.
-    pub surrogate_gradients: Vec<f64>,
+    /// Numbers per token by name. Names are those of the columns in which they are recorded.
+    pub numbers: TokenColumns<f64>,
     /// Whether the updates moved the token, and if not, why. A single word if all updates agree,
     /// otherwise one word per update, joined with `+`.
     pub outcomes: Vec<String>,

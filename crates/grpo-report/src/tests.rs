@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use grpo_data::Finish;
+use grpo_data::{Finish, TokenColumns};
 use grpo_run::{
     ComparedSample, Comparison, CompletionRecord, DiversityScale, Event, EventKind, Measure,
     RecordedOutcome, RunInfo,
@@ -82,11 +82,7 @@ pub(crate) fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord
         policy_version: 0,
         completion_ids: Vec::new(),
         sampling_logprobs: Vec::new(),
-        logprobs: Vec::new(),
-        ref_logprobs: Vec::new(),
-        entropies: Vec::new(),
-        gradients: Vec::new(),
-        surrogate_gradients: Vec::new(),
+        tokens: TokenColumns::default(),
         outcomes: Vec::new(),
     }
 }

@@ -83,7 +83,6 @@ pub(crate) fn train(
         actions: Arc::new(NextTokens { end_ids: vec![boundary] }),
         reward: Arc::new(Ones),
         extensions: vec![Box::new(extension)],
-        combined: None,
         longest_prompt: 1,
         epoch: None,
         decode: Arc::new(|ids| ids.iter().map(u32::to_string).collect()),

@@ -119,7 +119,6 @@ pub(crate) fn train(mut report: impl FnMut(&Metrics)) -> Result<(), Box<dyn Erro
             actions: Arc::new(NextTokens { end_ids: vec![0] }),
             reward: Arc::new(PatternReward { pattern: regex::Regex::new("1.*1")? }),
             extensions: Vec::new(),
-            combined: None,
             longest_prompt: 1,
             epoch: None,
             decode: Arc::new(|ids| ids.iter().map(u32::to_string).collect()),

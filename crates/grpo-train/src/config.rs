@@ -5,7 +5,7 @@ mod rounding;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_core::{AdvantageConfig, Aggregation, KlController, Surrogate};
+use grpo_core::{AdvantageConfig, KlController, Surrogate};
 use grpo_data::ConfigFault;
 use grpo_kernels::adds_in_one_order;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
@@ -16,11 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::conditional_metrics::refuse_missing;
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
-use crate::score_archive::ARCHIVE;
 use crate::{
-    AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig, EvalConfig,
-    GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, ReplayConfig,
-    SamplerCheck, ScheduleConfig, default_guards, diversity_bonus, diversity_filter,
+    AdvantageSettings, EvalConfig, ExtensionMetrics, GuardAction, GuardConfig, LossSettings,
+    OptimizerConfig, ReferenceSettings, SamplerCheck, ScheduleConfig, default_guards,
 };
 
 /// Configuration sections used by the trainer.
@@ -31,14 +29,6 @@ pub struct GrpoConfig {
     pub train: TrainConfig,
     /// Sampling distribution.
     pub sampling: SamplingConfig,
-    /// Bonus for completions that differ from the rest of their group.
-    pub diversity_bonus: Option<DiversityBonusConfig>,
-    /// Penalty for completions in buckets that already contain many completions.
-    pub diversity_filter: Option<DiversityFilterConfig>,
-    /// Updates with the best completions so far.
-    pub replay: Option<ReplayConfig>,
-    /// Auxiliary losses.
-    pub combined: Option<CombinedConfig>,
     /// How advantages are computed from rewards.
     #[serde(default)]
     pub advantage: AdvantageSettings,
@@ -78,10 +68,6 @@ pub struct TrainConfig {
     /// Number of optimizer steps per rollout (μ).
     #[serde(default = "default_updates")]
     pub updates_per_rollout: u32,
-    /// Number of steps by which rollouts are sampled ahead of the policy's updates. With 0, each
-    /// step samples from the current policy.
-    #[serde(default, skip_serializing_if = "is_not_ahead")]
-    pub staleness: u32,
     /// Maximum number of tokens per micro-batch, where a shared prompt counts once. This affects
     /// memory usage but not the result. A completion that exceeds the limit is processed alone.
     #[serde(default = "default_micro_batch_tokens")]
@@ -108,18 +94,8 @@ pub struct TrainConfig {
     /// is exceeded.
     #[serde(default = "default_max_failed")]
     pub max_failed_rewards: f64,
-    /// Ends the run when the reward has scored this many distinct completions. Equivalent
-    /// completions are scored once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_reward_calls: Option<u32>,
 }
 
-/// Most steps by which rollouts can be sampled ahead.
-const MOST_AHEAD: u32 = 16;
-
-fn is_not_ahead(staleness: &u32) -> bool {
-    *staleness == 0
-}
 fn default_updates() -> u32 {
     1
 }
@@ -218,11 +194,19 @@ impl SamplingConfig {
 }
 
 impl GrpoConfig {
-    /// Validates all settings.
+    /// Validates all settings of a run without extensions.
     ///
     /// # Errors
     /// Returns an error for the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
+        self.check_with(&ExtensionMetrics::default())
+    }
+
+    /// Validates all settings. Guards can watch the metrics of extensions.
+    ///
+    /// # Errors
+    /// Returns an error for the first key that is out of range.
+    pub fn check_with(&self, extensions: &ExtensionMetrics) -> Result<(), ConfigFault> {
         let train = &self.train;
         in_range("train.steps", f64::from(train.steps), 1.0..=1e9)?;
         in_range("train.prompts_per_step", f64::from(train.prompts_per_step), 1.0..=1e6)?;
@@ -230,7 +214,6 @@ impl GrpoConfig {
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
         in_range("train.updates_per_rollout", f64::from(train.updates_per_rollout), 1.0..=1e3)?;
-        in_range("train.staleness", f64::from(train.staleness), 0.0..=f64::from(MOST_AHEAD))?;
         in_range("train.micro_batch_tokens", train.micro_batch_tokens as f64, 1.0..=1e9)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
@@ -274,81 +257,17 @@ impl GrpoConfig {
                 ));
             }
         }
-        self.combined.iter().try_for_each(|combined| combined.check(updates))?;
-        self.diversity_bonus.iter().try_for_each(DiversityBonusConfig::check)?;
-        if let Some(filter) = &self.diversity_filter {
-            filter.check(self.advantage.aggregation, self.diversity_bonus.is_some())?;
-        }
-        self.check_replay(loss.mismatch.is_some())?;
         self.reference.check()?;
         let evaluates = self.eval.every > 0;
         for (place, guard) in self.guards.iter().flatten().enumerate() {
-            guard.check(place, &Guarded::Grpo { kl_coef, evaluates })?;
+            guard.check(place, &Guarded::Grpo { kl_coef, evaluates, extensions })?;
         }
         let corrects = self.sampler_check.corrects(&loss);
-        self.refuse_stale(corrects)?;
-        let (is_stale, is_combined) = (self.train.staleness > 0, self.combined.is_some());
-        refuse_missing(&self.guards(), &loss, corrects, (is_stale, is_combined))?;
+        refuse_missing(&self.guards(), &loss, corrects)?;
         self.sampler_check.check()?;
         self.eval.check()?;
         self.refuse_uncorrected()?;
         self.optimizer.check("optimizer")
-    }
-
-    /// Returns the names of the extensions that the configuration asks for.
-    pub(crate) fn extensions(&self) -> Vec<&'static str> {
-        let keeps_scores = self.replay.is_some() || self.train.max_reward_calls.is_some();
-        let extensions = [
-            (diversity_bonus::SECTION, self.diversity_bonus.is_some()),
-            (diversity_filter::SECTION, self.diversity_filter.is_some()),
-            (ARCHIVE, keeps_scores),
-        ];
-        extensions.into_iter().filter_map(|(name, is_used)| is_used.then_some(name)).collect()
-    }
-
-    /// Checks the `[replay]` section and the limit of reward calls.
-    fn check_replay(&self, corrects_mismatch: bool) -> Result<(), ConfigFault> {
-        if let Some(calls) = self.train.max_reward_calls {
-            in_range("train.max_reward_calls", calls.into(), 2.0..=1e9)?;
-        }
-        let Some(replay) = &self.replay else { return Ok(()) };
-        replay.check()?;
-        let SamplingConfig { top_k, top_p, min_p, weights, .. } = &self.sampling;
-        let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
-        if is_truncated || corrects_mismatch || *weights != WeightPrecision::F32 {
-            return Err(ConfigFault::new(
-                "replay",
-                "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
-                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
-            ));
-        }
-        if self.advantage.aggregation == Aggregation::NormalizeThenSum {
-            return Err(ConfigFault::new(
-                "advantage.aggregation",
-                "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones",
-                "remove it, or [replay]",
-            ));
-        }
-        if self.combined.is_some() {
-            let message = "[replay] and [combined] cannot be used together; remove one of them";
-            return Err(ConfigFault::from_sentence("replay", message));
-        }
-        Ok(())
-    }
-
-    /// Rejects completions of earlier policies without a correction.
-    fn refuse_stale(&self, corrects: bool) -> Result<(), ConfigFault> {
-        if self.train.staleness > 0 && !corrects {
-            return Err(ConfigFault::new(
-                "train.staleness",
-                format!(
-                    "train.staleness = {} samples from earlier policies than the trained one, which stops a run with sampler_check.above = \"stop\"",
-                    self.train.staleness
-                ),
-                "set loss.mismatch, or sampler_check.above = \"correct\"",
-            ));
-        }
-        Ok(())
     }
 
     /// Returns whether an updated reference may have to be reset to the initial one.
@@ -359,10 +278,7 @@ impl GrpoConfig {
 
     /// Returns the guards for this run with all defaults filled in.
     pub fn guards(&self) -> Vec<GuardConfig> {
-        let guards = self.guards.clone().unwrap_or_else(|| {
-            let of_filter = self.diversity_filter.is_some().then(GuardConfig::of_filter);
-            default_guards().into_iter().chain(of_filter).collect()
-        });
+        let guards = self.guards.clone().unwrap_or_else(default_guards);
         guards.iter().map(GuardConfig::resolved).collect()
     }
 
@@ -408,11 +324,8 @@ impl GrpoConfig {
     /// It is 0 if the policy samples with other weights than it is trained with, or if the update
     /// discards activations anyway.
     pub fn kept_activations(&self) -> usize {
-        let TrainConfig { reuse_activations_mb, staleness, activation_checkpointing, .. } =
-            self.train;
-        let keeps = staleness == 0
-            && !activation_checkpointing
-            && self.sampling.weights == WeightPrecision::F32;
+        let TrainConfig { reuse_activations_mb, activation_checkpointing, .. } = self.train;
+        let keeps = !activation_checkpointing && self.sampling.weights == WeightPrecision::F32;
         if keeps { reuse_activations_mb as usize * 1_000_000 } else { 0 }
     }
 

@@ -1,15 +1,23 @@
 //! Reward bonus for completions that differ from the rest of their group.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use burn::tensor::Device;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
+use toml::Table;
 
 use crate::TrainError;
 use crate::diversity_measure::{build, check, no_embedder};
 use crate::error::in_range;
 use crate::extension::{ScoredStep, StepExtension};
+use crate::extension_config::{
+    BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, as_section,
+    section,
+};
 use crate::similar_texts::{NewSimilarTexts, mean_distances};
 
 /// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
@@ -63,7 +71,43 @@ impl BonusMeasure {
     }
 }
 
-pub(crate) const SECTION: &str = "diversity_bonus";
+const SECTION: &str = "diversity_bonus";
+
+/// Returns the kind of extension that a `[diversity_bonus]` section asks for.
+pub(crate) const fn kind<M>() -> ExtensionKind<M> {
+    ExtensionKind {
+        name: SECTION,
+        keys: &[SECTION],
+        metrics: &["diversity_bonus/mean", "diversity_bonus/std"],
+        parse: |mut table, _| {
+            let config: DiversityBonusConfig = section(&mut table, SECTION)?;
+            config.check()?;
+            Ok(Some(Arc::new(config)))
+        },
+    }
+}
+
+impl<M> ExtensionConfig<M> for DiversityBonusConfig {
+    fn name(&self) -> &'static str {
+        SECTION
+    }
+
+    fn settings(&self) -> Table {
+        as_section(SECTION, self)
+    }
+
+    fn check(&self, _run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
+        Ok(())
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        self.embedder.as_ref().map_or(Ok(Vec::new()), EmbedderConfig::files)
+    }
+
+    fn build(&self, parts: &mut ExtensionParts<'_>) -> BuiltExtension<M> {
+        Ok(Box::new(self.build(parts.device, parts.similarity)?))
+    }
+}
 
 impl DiversityBonusConfig {
     /// Builds the bonus. If an embedder is configured, its model is loaded on `device`.
@@ -92,7 +136,11 @@ impl DiversityBonusConfig {
         Ok(DiversityBonus { weight: self.weight, distances })
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
+    /// Checks that all values are in range.
+    ///
+    /// # Errors
+    /// Returns an error for the first key that is not.
+    pub fn check(&self) -> Result<(), ConfigFault> {
         in_range("diversity_bonus.weight", self.weight, 0.0..=1e6)?;
         match self.measure.of_texts() {
             Some(measure) => check(SECTION, measure, self.embedder.as_ref()),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use grpo_core::Aggregation;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
@@ -9,11 +10,16 @@ use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toml::Table;
 
-use crate::TrainError;
 use crate::error::in_range;
 use crate::extension::{ScoredStep, StepExtension};
+use crate::extension_config::{
+    BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, as_section,
+    section,
+};
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
+use crate::{GuardAction, GuardConfig, TrainError};
 
 /// Returns the bucket of each text, or `None` for texts that belong to no bucket.
 pub type BucketFn = fn(&[&str]) -> Vec<Option<String>>;
@@ -52,6 +58,64 @@ impl fmt::Debug for Bucketing {
 
 /// Name of the section and the extension.
 pub(crate) const SECTION: &str = "diversity_filter";
+
+/// Returns the kind of extension that a `[diversity_filter]` section asks for.
+pub(crate) const fn kind<M>() -> ExtensionKind<M> {
+    ExtensionKind {
+        name: SECTION,
+        keys: &[SECTION],
+        metrics: &[
+            "diversity_filter/mean",
+            "diversity_filter/std",
+            "diversity_filter/penalized",
+            "diversity_filter/buckets",
+            "diversity_filter/full_buckets",
+        ],
+        parse: |mut table, bucketings| {
+            let config: DiversityFilterConfig = section(&mut table, SECTION)?;
+            config.check()?;
+            let bucketing = config.bucketing(bucketings)?;
+            // Refuses settings that the buckets cannot have.
+            config.build(bucketing)?;
+            Ok(Some(Arc::new(ConfiguredFilter { config, bucketing })))
+        },
+    }
+}
+
+/// A filter whose buckets are known.
+#[derive(Debug)]
+struct ConfiguredFilter {
+    config: DiversityFilterConfig,
+    bucketing: Bucketing,
+}
+
+impl<M> ExtensionConfig<M> for ConfiguredFilter {
+    fn name(&self) -> &'static str {
+        SECTION
+    }
+
+    fn settings(&self) -> Table {
+        as_section(SECTION, &self.config)
+    }
+
+    fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
+        if run.config.advantage.aggregation == Aggregation::NormalizeThenSum {
+            let message = "diversity_filter multiplies the total reward, which aggregation = \"normalize_then_sum\" does not compute; remove one of them";
+            return Err(ConfigFault::from_sentence(SECTION, message));
+        }
+        run.refuse_with(SECTION, &["diversity_bonus"])
+    }
+
+    /// Warns if the policy keeps sampling completions for full buckets.
+    fn guards(&self) -> Vec<GuardConfig> {
+        let action = GuardAction::Warn;
+        vec![GuardConfig::new("diversity_filter/penalized", Some(0.5), None, 5, action)]
+    }
+
+    fn build(&self, _parts: &mut ExtensionParts<'_>) -> BuiltExtension<M> {
+        Ok(Box::new(self.config.build(self.bucketing)?))
+    }
+}
 
 /// The `[diversity_filter]` section: memory-assisted reinforcement learning (Blaschke et al. 2020,
 /// J. Cheminf. 12:68).
@@ -145,24 +209,32 @@ impl DiversityFilterConfig {
         Ok(DiversityFilter { config: self.clone(), bucketing, counts, known, identify, seen })
     }
 
-    pub(crate) fn check(
-        &self,
-        aggregation: Aggregation,
-        has_bonus: bool,
-    ) -> Result<(), ConfigFault> {
+    /// Returns the bucketing that it names.
+    fn bucketing(&self, known: &[Bucketing]) -> Result<Bucketing, ConfigFault> {
+        let found = known.iter().find(|bucketing| bucketing.name == self.bucket);
+        found.copied().ok_or_else(|| {
+            let known: Vec<String> =
+                known.iter().map(|bucketing| format!("\"{}\"", bucketing.name)).collect();
+            ConfigFault::from_sentence(
+                "diversity_filter.bucket",
+                format!(
+                    "diversity_filter.bucket = \"{}\" is unknown; expected {}",
+                    self.bucket,
+                    known.join(", ")
+                ),
+            )
+        })
+    }
+
+    /// Checks that all values are in range.
+    ///
+    /// # Errors
+    /// Returns an error for the first key that is not.
+    pub fn check(&self) -> Result<(), ConfigFault> {
         in_range("diversity_filter.bucket_size", self.bucket_size.into(), 1.0..=1e6)?;
         in_range("diversity_filter.min_reward", self.min_reward, 0.0..=1e6)?;
         if let Some(similarity) = self.min_similarity {
             in_range("diversity_filter.min_similarity", similarity, 0.01..=1.0)?;
-        }
-        if aggregation == Aggregation::NormalizeThenSum {
-            let message = "diversity_filter multiplies the total reward, which aggregation = \"normalize_then_sum\" does not compute; remove one of them";
-            return Err(ConfigFault::from_sentence(SECTION, message));
-        }
-        if has_bonus {
-            let message =
-                "diversity_filter and diversity_bonus cannot be combined; remove one of them";
-            return Err(ConfigFault::from_sentence(SECTION, message));
         }
         Ok(())
     }

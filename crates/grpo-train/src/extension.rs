@@ -1,15 +1,18 @@
 //! Features that are added to the steps of a run.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use grpo_data::{ConfigFault, Group, Prompt, Sample};
+use grpo_data::{Completion, ConfigFault, Group, Prompt, Purpose, Sample};
+use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, RewardRunner};
-use grpo_run::LedgerUpdate;
+use grpo_rollout::{Rollout, StepKey};
 use grpo_runtime::{RankError, Ranks};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
-use crate::{Decode, Ending, LearnResult, Learner, TrainError};
+use crate::{Cut, Decode, Ending, GradientSum, LearnResult, Learner, TrainError};
 
 /// A feature that is added to the steps of a run, e.g. a filter, a bonus, a replay or a curriculum.
 ///
@@ -32,6 +35,27 @@ pub trait StepExtension<M>: Send {
     /// Returns the names of its metrics, for guards that watch them.
     fn metrics(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Returns the number of later steps whose prompts it has to know before a step.
+    fn looks_ahead(&self) -> u32 {
+        0
+    }
+
+    /// Called once with the prompts of each step, between two steps: as early as the extension of the run
+    /// that looks ahead furthest needs them.
+    fn upcoming(&mut self, sampler: &StepSampler<'_, M>) {
+        let _ = sampler;
+    }
+
+    /// Samples the completions of a step. Returns `None` to sample them with the current policy, as a step
+    /// does otherwise. The first extension of a run that samples a step decides.
+    ///
+    /// # Errors
+    /// Returns an error if sampling fails or is interrupted.
+    fn rollout(&mut self, sampler: &StepSampler<'_, M>) -> Result<Option<Sampled>, TrainError> {
+        let _ = sampler;
+        Ok(None)
     }
 
     /// Returns whether [`Self::score`] replaces the call of the reward. Only one extension of a run can
@@ -64,7 +88,22 @@ pub trait StepExtension<M>: Send {
         Ok(())
     }
 
-    /// Adds updates of the policy to those of the step.
+    /// Returns the weight of the GRPO loss, if the extension adds an auxiliary loss
+    /// ([`Self::auxiliary_loss`]). Only one extension of a run can do this.
+    fn grpo_weight(&self) -> Option<f64> {
+        None
+    }
+
+    /// Adds the gradient of an auxiliary loss to the weighted one of an update, and returns the whole
+    /// loss that the update minimises.
+    ///
+    /// # Errors
+    /// Returns an error if the run must end.
+    fn auxiliary_loss(&mut self, update: &mut PolicyUpdate<'_, M>) -> Result<f64, TrainError> {
+        Ok(update.grpo_loss)
+    }
+
+    /// Adds updates of the policy to those of the step ([`LearnResult::further`]).
     ///
     /// # Errors
     /// Returns an error if the run must end.
@@ -104,6 +143,79 @@ pub trait StepExtension<M>: Send {
             _ => Err("it keeps no state".to_owned()),
         }
     }
+
+    /// Checks a restored state against a run that has completed `steps` steps.
+    ///
+    /// # Errors
+    /// Returns a description of what is wrong with it.
+    fn check_restored(&self, steps: u32, policy_version: u64) -> Result<(), String> {
+        let _ = (steps, policy_version);
+        Ok(())
+    }
+}
+
+/// Samples completions for the prompts of a step.
+pub struct StepSampler<'a, M> {
+    pub(crate) learner: &'a Learner<M>,
+    pub(crate) engine: &'a Arc<dyn Rollout<M>>,
+    pub(crate) weights: WeightPrecision,
+    pub(crate) seed: u64,
+    pub(crate) interrupt: &'a AtomicBool,
+    /// Number of the step, counted from 0.
+    pub step: u32,
+    /// Prompts of the step.
+    pub prompts: &'a [Prompt],
+}
+
+/// The policy with which a step is sampled.
+pub struct Snapshot<M> {
+    /// The policy.
+    pub policy: Frozen<M>,
+    /// Hash of its weights before they were rounded for sampling.
+    pub weights: WeightsDigest,
+    /// Random numbers of the step.
+    pub key: StepKey,
+}
+
+/// The completions of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// Number of optimizer steps applied to the policy that sampled them.
+    pub policy_version: u64,
+    /// Hash of that policy's weights.
+    pub weights: String,
+    /// Completions of each prompt.
+    pub completions: Vec<Vec<Completion>>,
+}
+
+impl<M: LanguageModel> StepSampler<'_, M> {
+    /// Returns the engine that samples completions.
+    pub fn engine(&self) -> &Arc<dyn Rollout<M>> {
+        self.engine
+    }
+
+    /// Returns the number of optimizer steps applied to the policy so far.
+    pub fn policy_version(&self) -> u64 {
+        self.learner.version()
+    }
+
+    /// Returns the current policy, as this step samples with it.
+    pub fn snapshot(&self) -> Snapshot<M> {
+        let policy = Frozen::snapshot_in(self.learner.policy(), self.weights);
+        let weights = match self.weights {
+            WeightPrecision::F32 => policy.digest(),
+            // The weights of the snapshot are rounded.
+            _ => weights_digest(self.learner.policy()),
+        };
+        let (seed, policy_version) = (self.seed, self.policy_version());
+        let key = StepKey { seed, purpose: Purpose::SAMPLING, step: self.step, policy_version };
+        Snapshot { policy, weights, key }
+    }
+
+    /// Returns whether the run is interrupted.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
 }
 
 /// The scored completions of a step.
@@ -122,6 +234,22 @@ pub struct ScoredStep<'a> {
     pub added: &'a mut Added,
 }
 
+/// An update of the policy whose gradients have been computed.
+pub struct PolicyUpdate<'a, M> {
+    /// The policy.
+    pub policy: &'a M,
+    /// Number of optimizer steps so far.
+    pub version: u64,
+    /// The groups of the step.
+    pub groups: &'a [Group],
+    /// GRPO loss without its weight.
+    pub grpo_loss: f64,
+    /// How examples are split into micro-batches.
+    pub cut: Cut,
+    /// The gradients.
+    pub gradients: &'a mut GradientSum,
+}
+
 /// A step after the updates of the policy.
 pub struct UpdatedStep<'a, M> {
     /// Number of the step, counted from 0.
@@ -130,8 +258,8 @@ pub struct UpdatedStep<'a, M> {
     pub prompts: &'a [Prompt],
     /// The policy and its optimizer.
     pub learner: &'a mut Learner<M>,
-    /// The result of the updates.
-    pub learned: &'a LearnResult,
+    /// The result of the updates. [`LearnResult::further`] takes those of extensions.
+    pub learned: &'a mut LearnResult,
     /// Learning rate of the step.
     pub learning_rate: f64,
     /// What the extensions add to the step.
@@ -147,8 +275,6 @@ pub struct Added {
     pub groups: Vec<Group>,
     /// Calls of external programs and servers for them.
     pub calls: Vec<ExternalCalls>,
-    /// Ledger entries of further updates.
-    pub ledger: Vec<LedgerUpdate>,
 }
 
 /// Scores completions during a step.
@@ -212,10 +338,11 @@ pub(crate) fn score<M>(
 ) -> Result<Added, TrainError> {
     // The last one is not changed if it fails.
     let last = extensions.len().saturating_sub(1);
-    let is_marked = |(place, extension): (usize, &Box<dyn StepExtension<M>>)| {
+    let places = extensions.iter().enumerate();
+    let marks = places.map(|(place, extension)| {
         (place < last || extension.keeps_scores()).then(|| extension.mark())
-    };
-    let marks: Vec<Option<Value>> = extensions.iter().enumerate().map(is_marked).collect();
+    });
+    let marks: Vec<Option<Value>> = marks.collect();
     let added = called(extensions, prompts, groups, scorer);
     if added.is_err() {
         for (extension, mark) in extensions.iter_mut().zip(marks) {
@@ -248,17 +375,9 @@ fn called<M>(
     Ok(added)
 }
 
-/// Checks that the extensions of a run can be told apart, that at most one sets bonuses or keeps scores,
-/// and that those of `sections` of the configuration are among them.
-pub(crate) fn check<M>(
-    extensions: &StepExtensions<M>,
-    sections: &[&'static str],
-) -> Result<(), ConfigFault> {
-    let is_missing = |name: &&&str| extensions.iter().all(|extension| extension.name() != **name);
-    if let Some(name) = sections.iter().find(is_missing) {
-        let message = format!("the configuration has {name}, but the run has no such extension");
-        return Err(ConfigFault::new(*name, message, "add it to the parts of the run"));
-    }
+/// Checks that the extensions of a run can be told apart, and that at most one sets bonuses, keeps scores
+/// or adds an auxiliary loss.
+pub(crate) fn check<M>(extensions: &StepExtensions<M>) -> Result<(), ConfigFault> {
     let conflict = |first: &str, second: &str| {
         let message = format!("{first} and {second} cannot be combined; remove one of them");
         Err(ConfigFault::from_sentence(first, message))
@@ -268,6 +387,7 @@ pub(crate) fn check<M>(
             if one.name() == other.name()
                 || (one.sets_bonus() && other.sets_bonus())
                 || (one.keeps_scores() && other.keeps_scores())
+                || (one.grpo_weight().is_some() && other.grpo_weight().is_some())
             {
                 return conflict(other.name(), one.name());
             }
@@ -381,11 +501,9 @@ mod tests {
     fn extensions_can_be_told_apart() {
         let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
         let twice: StepExtensions<()> = vec![counter("a"), counter("b"), counter("a")];
-        let error = check(&twice, &[]).unwrap_err().to_string();
+        let error = check(&twice).unwrap_err().to_string();
         assert!(error.contains("a and a cannot be combined"), "{error}");
         let both: StepExtensions<()> = vec![counter("a"), counter("b")];
-        assert!(check(&both, &["b"]).is_ok());
-        let error = check(&both, &["c"]).unwrap_err().to_string();
-        assert!(error.contains("the configuration has c"), "{error}");
+        assert!(check(&both).is_ok());
     }
 }

@@ -3,6 +3,7 @@
 use grpo_data::{ConfigFault, short_number};
 use serde::{Deserialize, Serialize};
 
+use crate::ExtensionMetrics;
 use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, nearest_known};
 
 /// Special value for `watch` that matches any non-finite metric.
@@ -79,7 +80,7 @@ impl Action {
 
 /// Type of run that is guarded.
 pub(crate) enum Guarded<'a> {
-    Grpo { kl_coef: f64, evaluates: bool },
+    Grpo { kl_coef: f64, evaluates: bool, extensions: &'a ExtensionMetrics },
     Supervised { metrics: &'a [&'static str] },
 }
 
@@ -87,12 +88,15 @@ impl Guarded<'_> {
     /// If `watch` is unknown, returns a hint that suggests the metric with the most similar name.
     fn misspelled(&self, watch: &str) -> Option<String> {
         match self {
-            Self::Grpo { .. } => (!is_known(watch)).then(|| {
-                let near = nearest_known(watch);
-                format!(
-                    "did you mean '{near}'? `not_finite` watches all of them for NaN and infinity"
-                )
-            }),
+            Self::Grpo { extensions, .. } => {
+                let is_known = is_known(watch) || extensions.of_run.contains(watch);
+                (!is_known).then(|| {
+                    let near = nearest_known(watch, &extensions.of_run);
+                    format!(
+                        "did you mean '{near}'? `not_finite` watches all of them for NaN and infinity"
+                    )
+                })
+            }
             Self::Supervised { metrics } if metrics.contains(&watch) => None,
             Self::Supervised { metrics } => {
                 let near = nearest(watch, metrics.iter().copied());
@@ -100,6 +104,11 @@ impl Guarded<'_> {
             }
         }
     }
+}
+
+/// Returns a section or key as it is written in sentences.
+fn as_written(key: &str) -> String {
+    if key.contains('.') { key.to_owned() } else { format!("a [{key}] section") }
 }
 
 /// Upper limit for factors. Larger values are most likely typos.
@@ -126,6 +135,16 @@ impl GuardConfig {
         if let (true, Guarded::Supervised { .. }) = (is_not_finite, run) {
             let fault = "watch = \"not_finite\" is only valid for `grpo train`: a supervised run always stops at a non-finite loss; remove the guard";
             return refuse("watch", fault.to_owned());
+        }
+        if let Guarded::Grpo { extensions, .. } = run
+            && let Some(keys) = extensions.missing(watch)
+        {
+            let keys: Vec<String> = keys.iter().map(|key| as_written(key)).collect();
+            let fault = format!(
+                "watch = \"{watch}\": this run has no such metric; it requires {}",
+                keys.join(" or ")
+            );
+            return refuse("watch", fault);
         }
         if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
             let fault =
@@ -222,13 +241,8 @@ impl GuardConfig {
         }
     }
 
-    /// Returns a guard that warns if the policy keeps sampling completions for full buckets of the
-    /// diversity filter.
-    pub(crate) fn of_filter() -> Self {
-        Self::default_of("diversity_filter/penalized", Some(0.5), None, 5, GuardAction::Warn)
-    }
-
-    fn default_of(
+    /// Creates a guard from the first step on, whose factors have their defaults.
+    pub fn new(
         watch: &str,
         above: Option<f64>,
         below: Option<f64>,
@@ -264,11 +278,11 @@ impl GuardConfig {
 /// far away from these bounds regardless of the model and the reward.
 pub fn default_guards() -> Vec<GuardConfig> {
     let warn = |watch, above, below, steps| {
-        GuardConfig::default_of(watch, above, below, steps, GuardAction::Warn)
+        GuardConfig::new(watch, above, below, steps, GuardAction::Warn)
     };
     vec![
         // Training cannot recover from a non-finite value.
-        GuardConfig::default_of(NOT_FINITE, None, None, 1, GuardAction::Stop),
+        GuardConfig::new(NOT_FINITE, None, None, 1, GuardAction::Stop),
         // Completions are equally good in nearly all groups, so there is no learning signal.
         warn("frac_reward_zero_std", Some(0.9), None, 5),
         // The next token is almost certain (e^0.02 = 1.02 choices). Groups will soon contain only
@@ -277,13 +291,7 @@ pub fn default_guards() -> Vec<GuardConfig> {
         // Mode collapse: on average, each text occurs four times in a step.
         warn("completions/unique_ratio", None, Some(0.25), 5),
         // The policy gives the same answer to all prompts, so all advantages are 0.
-        GuardConfig::default_of(
-            "completions/collapsed_groups",
-            Some(0.99),
-            None,
-            3,
-            GuardAction::Stop,
-        ),
+        GuardConfig::new("completions/collapsed_groups", Some(0.99), None, 3, GuardAction::Stop),
         // At one nat per token, the policy assigns each token 2.7 times the probability it has
         // under the reference. Without a KL penalty, only every tenth step measures it.
         warn("kl", Some(1.0), None, 1),

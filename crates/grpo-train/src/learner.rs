@@ -19,7 +19,7 @@ use grpo_model::{
 use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
-pub use result::{LearnResult, SupervisedUpdate, Update};
+pub use result::{FurtherUpdate, LearnResult, Update};
 
 use crate::collate::micro_batches;
 use crate::error::supported;
@@ -29,7 +29,7 @@ use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::schedule_config::CoefFactors;
-use crate::{Combined, GrpoConfig, Optimizer, TrainConfig, TrainError};
+use crate::{GrpoConfig, Optimizer, TrainConfig, TrainError};
 
 /// One of this many steps does not use activations of the rollout.
 const COMPUTED_EVERY: u32 = 10;
@@ -49,10 +49,8 @@ pub struct Learner<M> {
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
-    /// Auxiliary losses.
-    combined: Option<Combined>,
-    /// Seed for shuffling the examples.
-    seed: u64,
+    /// Weight of the GRPO loss.
+    grpo_weight: f64,
     progress: LearnerProgress,
     /// Factors of the schedule for the next step.
     coef_factors: CoefFactors,
@@ -90,12 +88,6 @@ pub(crate) struct LearnerState {
     optimizer_steps: BTreeMap<String, u32>,
 }
 
-impl LearnerState {
-    pub(crate) fn policy_version(&self) -> u64 {
-        self.progress.policy_version
-    }
-}
-
 impl<M: LanguageModel> Learner<M> {
     /// Creates a learner with `policy` as the initial policy.
     ///
@@ -120,8 +112,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(Self {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
-            combined: None,
-            seed: 0,
+            grpo_weight: 1.0,
             progress: LearnerProgress {
                 policy_version: 0,
                 entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
@@ -142,9 +133,9 @@ impl<M: LanguageModel> Learner<M> {
         })
     }
 
-    /// Adds auxiliary losses. `seed` determines the order of the examples.
-    pub fn combine(&mut self, combined: Combined, seed: u64) {
-        (self.combined, self.seed) = (Some(combined), seed);
+    /// Sets the weight of the GRPO loss, which is 1 unless there is an auxiliary loss.
+    pub(crate) fn weigh(&mut self, grpo_weight: f64) {
+        self.grpo_weight = grpo_weight;
     }
 
     /// Distributes micro-batches over `ranks`. All of them must have the same policy and learn from
@@ -415,7 +406,7 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Attaches token traces to samples if recording is enabled.
     pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[ComparedMicroBatch<M>]) {
-        let traces = batches.iter().flat_map(|batch| batch.traces(self.grpo_weight()));
+        let traces = batches.iter().flat_map(|batch| batch.traces(self.grpo_weight));
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         samples.zip(traces).for_each(|(sample, trace)| sample.trace = Some(trace));
     }

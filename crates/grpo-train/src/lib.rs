@@ -20,6 +20,7 @@ mod error;
 mod eval_config;
 mod evaluation;
 mod extension;
+mod extension_config;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -50,11 +51,11 @@ mod train;
 mod transfer;
 mod usual_ranges;
 
-pub use ahead::RolloutAhead;
+pub use ahead::{AheadConfig, SamplingAhead, Staleness};
 pub use archive::{Archive, ArchivedCall};
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
-pub use combined::{Combined, CombinedConfig, CombinedTerms};
+pub use combined::{Combined, CombinedConfig};
 pub use config::{GrpoConfig, SamplingConfig, TrainConfig};
 pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{
@@ -64,11 +65,18 @@ pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
-pub use extension::{Added, ScoredStep, StepExtension, StepExtensions, StepScorer, UpdatedStep};
+pub use extension::{
+    Added, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
+    StepScorer, UpdatedStep,
+};
+pub use extension_config::{
+    BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionMetrics,
+    ExtensionParts, ParseExtension, ReadExamples, as_section, extension_kinds, section,
+};
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{GuardTrigger, Guards, GuardsState};
-pub use learner::{LearnResult, Learner, SupervisedUpdate, Update};
+pub use learner::{FurtherUpdate, LearnResult, Learner, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
@@ -83,7 +91,7 @@ pub use replay::{ReplayConfig, Variation};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::{Decay, Schedule};
 pub use schedule_config::ScheduleConfig;
-pub use score_archive::ScoreArchive;
+pub use score_archive::{ArchiveConfig, CallLimit, ScoreArchive};
 pub use similar_texts::{NewSimilarTexts, SimilarTexts};
 pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, RewardNames, StepReport};

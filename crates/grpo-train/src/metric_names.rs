@@ -1,6 +1,8 @@
 //! Metric names. Time and memory measurements are not included: they are not reproducible from the
 //! seed, so decisions must not depend on them.
 
+use std::collections::BTreeSet;
+
 use grpo_core::TokenStatistics;
 
 /// Metrics that require the log-probabilities of the reference.
@@ -21,25 +23,13 @@ const KNOWN: &[&str] = &[
     "rewards/*/std",
     "rewards/abstained",
     "rewards/failed",
-    "diversity_bonus/mean",
-    "diversity_bonus/std",
-    "diversity_filter/mean",
-    "diversity_filter/std",
-    "diversity_filter/penalized",
-    "diversity_filter/buckets",
-    "diversity_filter/full_buckets",
     "kl_coef",
     "reference_age",
     "entropy_coef",
     "sampling/corrected",
-    "sampling/staleness",
     "loss",
     "policy_loss",
     "kl_penalty",
-    "combined/supervised_loss",
-    "combined/mean_supervised_loss",
-    "combined/grpo_loss",
-    "combined/diversity",
     "grad_norm",
     "learning_rate",
     "completions/mean_length",
@@ -87,11 +77,7 @@ pub(crate) fn is_of_reward(name: &str) -> bool {
     let name = name.strip_prefix("eval_").unwrap_or(name);
     let is_component =
         name.starts_with("rewards/") && !["rewards/abstained", "rewards/failed"].contains(&name);
-    is_component
-        || name == "reward_dominance"
-        || ["reward_share/", "diversity_bonus/", "diversity_filter/"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+    is_component || name == "reward_dominance" || name.starts_with("reward_share/")
 }
 
 /// Returns whether the metric is only present in some steps.
@@ -105,9 +91,10 @@ pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) 
     among.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 
-/// Returns the known metric whose name is most similar to `name`.
-pub(crate) fn nearest_known(name: &str) -> &'static str {
-    nearest(name, known()).expect("there are names")
+/// Returns the known metric, or the one of extensions, whose name is most similar to `name`.
+pub(crate) fn nearest_known<'a>(name: &str, of_extensions: &'a BTreeSet<String>) -> &'a str {
+    let known = known().map(|name| -> &'a str { name });
+    nearest(name, known.chain(of_extensions.iter().map(String::as_str))).expect("there are names")
 }
 
 #[cfg(test)]
@@ -136,7 +123,7 @@ mod tests {
             ("completion/unique_ratio", "completions/unique_ratio"),
             ("entrpy", "entropy"),
         ] {
-            assert_eq!(nearest_known(slip), meant);
+            assert_eq!(nearest_known(slip, &BTreeSet::new()), meant);
         }
     }
 }

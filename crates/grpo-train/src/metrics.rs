@@ -89,18 +89,9 @@ impl Metrics {
             metrics.push(*name, *value);
         }
         metrics.push_tokens(learned);
-        if let Some(staleness) = report.staleness {
-            metrics.push("sampling/staleness", staleness as f64);
-        }
         metrics.push("loss", learned.loss());
         metrics.push("policy_loss", learned.policy_loss());
         metrics.push("kl_penalty", learned.kl_penalty());
-        if let Some(terms) = learned.combined {
-            metrics.push("combined/supervised_loss", terms.supervised_loss);
-            metrics.push("combined/mean_supervised_loss", terms.mean_supervised_loss);
-            metrics.push("combined/grpo_loss", terms.grpo_loss);
-            metrics.push("combined/diversity", terms.diversity);
-        }
         metrics.push("grad_norm", learned.grad_norm());
         metrics.push("learning_rate", report.learning_rate);
         metrics.push_lengths(report);

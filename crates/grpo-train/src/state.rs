@@ -10,17 +10,17 @@ use grpo_run::BestSample;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::ahead::Ahead;
+use crate::ahead::AHEAD;
 use crate::diversity_filter;
 use crate::learner::LearnerState;
 use crate::score_archive::{ARCHIVE, archived_calls};
 use crate::train::{Training, TrainingProgress};
-use crate::{ArchivedCall, BestSamples, GrpoConfig, GuardsState, RolloutAhead, TrainError};
+use crate::{ArchivedCall, BestSamples, GuardsState, TrainError};
 
 /// All state that the next step depends on, except for the configuration, input files and policy
 /// weights.
 ///
-/// State is only saved between steps. Rollouts of later steps are waited for and saved too. Random
+/// State is only saved between steps. Rollouts of later steps are waited for. Random
 /// numbers and the order of prompts are derived from the seed and the step number, so they don't
 /// need to be saved.
 pub struct TrainerState {
@@ -55,9 +55,9 @@ pub struct StateNumbers {
     /// The best completions so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_samples: Vec<BestSample>,
-    /// Rollouts that were sampled ahead of their steps.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    ahead: Vec<RolloutAhead>,
+    /// See `buckets`.
+    #[serde(default, skip_serializing)]
+    ahead: Value,
     /// Guard state.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
@@ -86,25 +86,11 @@ impl StateNumbers {
             let state = serde_json::to_value(archive).expect("names and numbers are JSON");
             extensions.insert(ARCHIVE.to_owned(), state);
         }
-        extensions
-    }
-
-    /// Checks the rollouts that were sampled ahead.
-    fn check_ahead(&self, config: &GrpoConfig) -> Result<(), String> {
-        let (prompts, group_size) =
-            (config.train.prompts_per_step as usize, config.train.group_size);
-        for (rollout, expected) in self.ahead.iter().zip(self.progress.steps..) {
-            let has_shape = rollout.completions.len() == prompts
-                && rollout.completions.iter().all(|group| group.len() == group_size);
-            let is_later = rollout.policy_version > self.learner.policy_version();
-            if rollout.step != expected || is_later || !has_shape {
-                return Err(format!(
-                    "the rollout of step {} is not one of this run's next steps",
-                    u64::from(rollout.step) + 1
-                ));
-            }
+        let ahead = mem::take(&mut self.ahead);
+        if !ahead.is_null() {
+            extensions.insert(AHEAD.to_owned(), ahead);
         }
-        Ok(())
+        extensions
     }
 }
 
@@ -145,7 +131,7 @@ impl<M: LanguageModel> Training<M> {
             rewarded: BTreeSet::new(),
             archive: Vec::new(),
             best_samples: best_samples.unwrap_or_default(),
-            ahead: self.grpo.ahead.as_ref().map(Ahead::drained).unwrap_or_default(),
+            ahead: Value::Null,
             guards,
             learner,
         };
@@ -168,7 +154,6 @@ impl<M: LanguageModel> Training<M> {
     pub fn restore(&mut self, policy: M, saved: SavedState<'_>) -> Result<(), TrainError> {
         let SavedState { mut numbers, moments, reference } = saved;
         let mut extensions = numbers.take_extensions();
-        numbers.check_ahead(&self.grpo.config).map_err(TrainError::other_state)?;
         self.guards.restore(numbers.guards)?;
         let restored = self.grpo.learner.restore(policy, numbers.learner, moments, reference);
         restored.map_err(TrainError::other_state)?;
@@ -177,15 +162,14 @@ impl<M: LanguageModel> Training<M> {
         for extension in &mut self.grpo.extensions {
             let name = extension.name();
             let state = extensions.remove(name).unwrap_or_default();
-            let restored = extension.restore(state);
+            let restored = extension
+                .restore(state)
+                .and_then(|()| extension.check_restored(numbers.progress.steps, self.version));
             restored.map_err(|fault| TrainError::other_state(format!("{name}: {fault}")))?;
         }
         if let Some(name) = extensions.keys().next() {
             let fault = format!("it has the state of `{name}`, which this run does not use");
             return Err(TrainError::other_state(fault));
-        }
-        if let Some(ahead) = &self.grpo.ahead {
-            ahead.restore(numbers.ahead);
         }
         if let Some(best) = &mut self.best {
             best.restore(numbers.best_samples);

@@ -4,19 +4,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use grpo_data::{Group, Prompt, Purpose, Sample};
-use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
+use grpo_data::{Group, Prompt, Sample};
+use grpo_model::{LanguageModel, WeightsDigest};
 use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
-use grpo_rollout::{Decode, Rollout, StepKey};
-use grpo_run::{LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange};
+use grpo_rollout::{Decode, Rollout};
+use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 use grpo_runtime::awake;
 
-use crate::ahead::Ahead;
-use crate::extension::{self, Added, StepExtensions, StepScorer, UpdatedStep};
+use crate::extension::{
+    self, Added, Sampled, Snapshot, StepExtension, StepExtensions, StepSampler, StepScorer,
+    UpdatedStep,
+};
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
-use crate::{GrpoConfig, RolloutAhead, TrainError};
+use crate::{GrpoConfig, TrainError};
 
 /// Everything needed to perform training steps.
 pub struct Grpo<M> {
@@ -33,8 +35,6 @@ pub struct Grpo<M> {
     pub(crate) learning_rate_factor: f64,
     /// Set if the run has been interrupted.
     pub(crate) interrupt: Arc<AtomicBool>,
-    /// Rollouts of later steps, if `train.staleness` allows them.
-    pub(crate) ahead: Option<Ahead<M>>,
     /// Hash of the base model, if the policy is an adapter.
     pub(crate) base: Option<WeightsDigest>,
 }
@@ -58,9 +58,6 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// Weight α that was used to update the reference, or `None` if it was not updated.
     pub reference_updated: Option<f64>,
-    /// Number of optimizer steps between the policy that sampled the completions and the one that
-    /// learned from them. `None` if rollouts are not sampled ahead.
-    pub staleness: Option<u64>,
     /// Time, memory and ledger entry.
     pub observed: Observed,
 }
@@ -94,8 +91,6 @@ impl<M: LanguageModel> Grpo<M> {
         let mut probe = Probe::start();
         // o_i ~ π_old(· | q), with their log-probabilities
         let (mut groups, rollout) = self.rollout(prompts, step)?;
-        let staleness =
-            self.ahead.is_some().then(|| self.learner.version() - rollout.policy_version);
         probe.phase_done();
         // r_i
         let mut added = self.score(&mut groups, prompts, step)?;
@@ -103,19 +98,21 @@ impl<M: LanguageModel> Grpo<M> {
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         self.learner.schedule(step);
-        let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
+        let extensions = &mut self.extensions;
+        let learn = || self.learner.learn_with(&mut groups, learning_rate, extensions);
+        let mut learned = awake(learn)?;
         // more updates of π_θ, e.g. with the best o so far
         for extension in &mut self.extensions {
-            let (learner, learned, added) = (&mut self.learner, &learned, &mut added);
+            let (learner, learned, added) = (&mut self.learner, &mut learned, &mut added);
             let updated =
                 &mut UpdatedStep { step, prompts, learner, learned, learning_rate, added };
             extension.after_updates(updated)?;
         }
         // π_ref
         let reference_updated = self.update_reference(step)?;
-        let Added { metrics: extensions, groups: further_groups, calls, ledger } = added;
-        let ledger = self.ledger(step, rollout, (&learned, ledger), reference_updated);
-        let observed = probe.finish(ExternalCalls::merged(calls.into_iter()), ledger);
+        let Added { metrics: extensions, groups: further_groups, calls } = added;
+        let ledger = self.ledger(step, rollout, &learned, reference_updated);
+        let observed = probe.finish(ExternalCalls::merged(calls), ledger);
         let names = self.reward_names();
         Ok(StepReport {
             step,
@@ -126,7 +123,6 @@ impl<M: LanguageModel> Grpo<M> {
             learned,
             learning_rate,
             reference_updated,
-            staleness,
             observed,
         })
     }
@@ -145,6 +141,16 @@ impl<M: LanguageModel> Learner<M> {
         groups: &mut [Group],
         learning_rate: f64,
     ) -> Result<LearnResult, TrainError> {
+        self.learn_with(groups, learning_rate, &mut [])
+    }
+
+    /// Like [`Self::learn`], with the auxiliary loss of an extension.
+    fn learn_with(
+        &mut self,
+        groups: &mut [Group],
+        learning_rate: f64,
+        extensions: &mut [Box<dyn StepExtension<M>>],
+    ) -> Result<LearnResult, TrainError> {
         if groups.iter().all(|group| group.samples.is_empty()) {
             return Err(TrainError::Empty);
         }
@@ -157,11 +163,11 @@ impl<M: LanguageModel> Learner<M> {
         let Compared { mut batches, zero_std_share, reward_kl, objectives } =
             timed(&mut times.forward, compare)?;
         let mut loss = self.loss();
-        let (mut updates, mut combined, mut is_above) = (Vec::new(), None, false);
+        let (mut updates, mut is_above) = (Vec::new(), false);
         for _update in 0..self.config().train.updates_per_rollout {
             // L(θ) and ∇L(θ), summed over micro-batches
             let mut pass = self.gradients(groups, &mut batches, &mut loss, &mut times)?;
-            combined = self.add_combined(groups, &mut pass, &mut times)?;
+            self.add_auxiliary(extensions, groups, &mut pass, &mut times)?;
             is_above |= pass.is_above;
             // θ ← AdamW(θ, ∇L)
             let completions = entries(groups);
@@ -169,7 +175,6 @@ impl<M: LanguageModel> Learner<M> {
             updates.push(timed(&mut times.optimizer, update)?);
             batches.iter_mut().for_each(ComparedMicroBatch::forget_activations);
         }
-        let supervised = self.supervised_updates(learning_rate, &mut combined, &mut times)?;
         self.set_traces(groups, &batches);
         let result = LearnResult {
             zero_std_share,
@@ -180,8 +185,7 @@ impl<M: LanguageModel> Learner<M> {
             reference: self.reference_digest(),
             corrected: self.corrects().then_some(is_above),
             updates,
-            supervised,
-            combined,
+            further: Vec::new(),
             reused,
             times,
         };
@@ -223,75 +227,71 @@ impl<M: LanguageModel> Grpo<M> {
         RewardNames { terms, parts: self.rewards.parts(), bonus, extensions }
     }
 
-    /// Samples completions, or takes those that were sampled ahead. The policy snapshot is dropped
-    /// before returning, so that the optimizer can update the policy in place.
+    /// Samples completions, unless an extension does. The policy snapshot is dropped before returning, so
+    /// that the optimizer can update the policy in place.
     fn rollout(
-        &self,
+        &mut self,
         prompts: &[Prompt],
         step: u32,
     ) -> Result<(Vec<Group>, LedgerRollout), TrainError> {
         self.refuse_interrupt()?;
-        if let Some(ahead) = &self.ahead
-            && let Some(found) = ahead.take(step, &self.interrupt)?
-        {
-            let RolloutAhead { policy_version, weights, completions, .. } = found;
-            let groups = prompts.iter().cloned().zip(completions);
-            let groups: Vec<Group> =
-                groups.map(|(prompt, completions)| Group::new(prompt, completions)).collect();
-            let completions = entries(&groups);
-            return Ok((groups, LedgerRollout { policy_version, weights, completions }));
+        let (extensions, sampler) = self.sampler_of(prompts, step);
+        for extension in extensions {
+            if let Some(Sampled { policy_version, weights, completions }) =
+                extension.rollout(&sampler)?
+            {
+                let groups = prompts.iter().cloned().zip(completions);
+                let groups: Vec<Group> =
+                    groups.map(|(prompt, completions)| Group::new(prompt, completions)).collect();
+                let completions = entries(&groups);
+                return Ok((groups, LedgerRollout { policy_version, weights, completions }));
+            }
         }
-        let (policy, key) = self.snapshot(step);
+        let Snapshot { policy, weights, key } = sampler.snapshot();
         let groups = self.sampler.sample(&policy, prompts, key)?;
-        let digest = self.digest(&policy);
-        let policy_version = key.policy_version;
         self.refuse_interrupt()?;
-        self.refuse_other_weights(digest, step)?;
-        let completions = entries(&groups);
-        Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
+        self.refuse_other_weights(weights, step)?;
+        let (policy_version, completions) = (key.policy_version, entries(&groups));
+        Ok((groups, LedgerRollout { policy_version, weights: weights.into(), completions }))
     }
 
-    /// Returns the prompts of the `next` step, and starts to sample this step and those after it as far
-    /// as `train.staleness` allows. Prompts of later steps are kept in `upcoming`.
+    /// Returns the prompts of the `next` step, and tells the extensions those of this step and of as many
+    /// after it as one of them has to know. Prompts of later steps are kept in `upcoming`.
     pub(crate) fn look_ahead(
-        &self,
+        &mut self,
         next: u32,
         upcoming: &mut VecDeque<Vec<Prompt>>,
         prompts: &mut impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
     ) -> Result<Vec<Prompt>, TrainError> {
-        let config = &self.config.train;
-        let last = next.saturating_add(config.staleness).min(config.steps.max(next + 1) - 1);
-        for step in next + upcoming.len() as u32..=last {
+        let ahead = self.extensions.iter().map(|extension| extension.looks_ahead()).max();
+        let last = next.saturating_add(ahead.unwrap_or(0));
+        for step in
+            next + upcoming.len() as u32..=last.min(self.config.train.steps.max(next + 1) - 1)
+        {
             let of_step = prompts(step)?;
-            self.sample_ahead(&of_step, step);
+            let (extensions, sampler) = self.sampler_of(&of_step, step);
+            extensions.iter_mut().for_each(|extension| extension.upcoming(&sampler));
             upcoming.push_back(of_step);
         }
         Ok(upcoming.pop_front().expect("the next step is among them"))
     }
 
-    /// Starts to sample a step with the current policy if `train.staleness` allows it. Its completions
-    /// are returned when the step is performed.
-    fn sample_ahead(&self, prompts: &[Prompt], step: u32) {
-        let Some(ahead) = self.ahead.as_ref().filter(|ahead| !ahead.has(step)) else { return };
-        let (policy, key) = self.snapshot(step);
-        let digest = self.digest(&policy);
-        ahead.start(policy, digest.into(), prompts, key);
-    }
-
-    /// Returns what samples a step.
-    fn snapshot(&self, step: u32) -> (Frozen<M>, StepKey) {
-        let policy = Frozen::snapshot_in(self.learner.policy(), self.config.sampling.weights);
-        let (seed, policy_version) = (self.seed, self.learner.version());
-        (policy, StepKey { seed, purpose: Purpose::SAMPLING, step, policy_version })
-    }
-
-    /// Returns the hash of the current policy. `snapshot` must be a snapshot of it.
-    fn digest(&self, snapshot: &Frozen<M>) -> WeightsDigest {
-        match self.config.sampling.weights {
-            WeightPrecision::F32 => snapshot.digest(),
-            // The weights of the snapshot are rounded.
-            _ => weights_digest(self.learner.policy()),
-        }
+    /// Returns the extensions and what they can sample a step with.
+    fn sampler_of<'a>(
+        &'a mut self,
+        prompts: &'a [Prompt],
+        step: u32,
+    ) -> (&'a mut StepExtensions<M>, StepSampler<'a, M>) {
+        let sampler = StepSampler {
+            learner: &self.learner,
+            engine: &self.sampler,
+            weights: self.config.sampling.weights,
+            seed: self.seed,
+            interrupt: &self.interrupt,
+            step,
+            prompts,
+        };
+        (&mut self.extensions, sampler)
     }
 
     /// Computes the reward for each sample and calls the extensions. Returns what they add.
@@ -322,15 +322,15 @@ impl<M: LanguageModel> Grpo<M> {
         &self,
         step: u32,
         rollout: LedgerRollout,
-        (learned, further): (&LearnResult, Vec<LedgerUpdate>),
+        learned: &LearnResult,
         reference_updated: Option<f64>,
     ) -> LedgerStep {
         let on_completions = learned.updates.iter().map(|update| &update.ledger);
-        let supervised = learned.supervised.iter().map(|update| &update.ledger);
+        let further = learned.further.iter().map(|update| &update.ledger);
         LedgerStep {
             step: u64::from(step) + 1,
             rollout,
-            updates: on_completions.chain(supervised).cloned().chain(further).collect(),
+            updates: on_completions.chain(further).cloned().collect(),
             reference: learned.reference.into(),
             reference_changed: reference_updated.map(|mix| ReferenceChange {
                 mix,

@@ -26,14 +26,21 @@ pub(crate) fn token_traces(
             tokens.map(|t| weight * total(t)).collect()
         };
         let word = |i| TokenOutcome::join(outcomes.iter().map(|update| update[i]));
-        TokenTrace {
-            logprobs: own(|token| token.logprob),
-            ref_logprobs: reference[actions.clone()].to_vec(),
-            entropies: own(|token| token.entropy.expect("entropies of the policy were computed")),
-            gradients: sum(|token| token.gradient),
-            surrogate_gradients: sum(|token| token.surrogate_gradient),
-            outcomes: actions.map(word).collect(),
-        }
+        // What is added here is recorded and explained without further code.
+        let numbers = [
+            // log π_old, log π_ref and the entropy of the policy in the first update, in nats
+            ("logprobs", own(|token| token.logprob)),
+            ("ref_logprobs", reference[actions.clone()].to_vec()),
+            ("entropies", own(|token| token.entropy.expect("entropies were computed"))),
+            // ∂loss/∂log π_θ, summed over all updates: if negative, the step makes the token more
+            // probable. The exact KL penalty and the entropy bonus depend on the whole distribution
+            // and are not included.
+            ("gradients", sum(|token| token.gradient)),
+            // the same of the surrogate alone
+            ("surrogate_gradients", sum(|token| token.surrogate_gradient)),
+        ];
+        let outcomes = actions.map(word).collect();
+        TokenTrace { numbers: numbers.into_iter().collect(), outcomes }
     };
     first.sequences.iter().enumerate().map(trace).collect()
 }

@@ -12,15 +12,14 @@ use grpo_rollout::{Actions, Distributed};
 use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
-use crate::ahead::Ahead;
 use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Combined, Decode, Ending, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics, StepReport,
-    TrainError,
+    Decode, Ending, ExtensionMetrics, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics,
+    StepReport, TrainError,
 };
 
 /// Receives progress updates during training.
@@ -107,8 +106,6 @@ pub struct Parts<M> {
     pub reward: Arc<dyn Reward>,
     /// Extensions of the steps, in the order in which they are called.
     pub extensions: StepExtensions<M>,
-    /// Auxiliary losses, if [`GrpoConfig::combined`] is set.
-    pub combined: Option<Combined>,
     /// Maximum prompt length in tokens.
     pub longest_prompt: usize,
     /// Number of prompts in the file, or `None` if prompts don't come from a file.
@@ -124,26 +121,19 @@ impl<M: LanguageModel> Grpo<M> {
     /// # Errors
     /// Returns an error if a setting is out of range or incompatible with the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
-        config.check()?;
-        let Parts {
-            policy,
-            reference,
-            actions,
-            reward,
-            extensions,
-            combined,
-            longest_prompt,
-            epoch,
-            decode,
-        } = parts;
-        extension::check(&extensions, &config.extensions())?;
+        let Parts { policy, reference, actions, reward, extensions, longest_prompt, epoch, decode } =
+            parts;
+        extension::check(&extensions)?;
+        let of_run = extension::metrics(&extensions).into_iter().collect();
+        config.check_with(&ExtensionMetrics { of_run, of_others: Vec::new() })?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
-        let activations = config.rollout_activations(&policy.device());
+        // Activations of an earlier policy are of no use.
+        let looks_ahead = extensions.iter().any(|extension| extension.looks_ahead() > 0);
+        let activations = config.rollout_activations(&policy.device()).filter(|_| !looks_ahead);
         let keeping = activations.clone().and_then(|activations| sampler.keeping(activations));
         let activations = activations.filter(|_| keeping.is_some());
         let sampler = keeping.unwrap_or(sampler);
-        let ahead = (config.train.staleness > 0).then(|| Ahead::new(Arc::clone(&sampler)));
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
@@ -151,9 +141,8 @@ impl<M: LanguageModel> Grpo<M> {
         if let Some(activations) = activations {
             learner.reuse(activations);
         }
-        if let Some(combined) = combined {
-            learner.combine(combined, seed);
-        }
+        let mut weights = extensions.iter().filter_map(|extension| extension.grpo_weight());
+        learner.weigh(weights.next().unwrap_or(1.0));
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
         let grpo = Self {
             learner,
@@ -166,7 +155,6 @@ impl<M: LanguageModel> Grpo<M> {
             seed,
             learning_rate_factor,
             interrupt,
-            ahead,
             base,
         };
         refuse_other_rewards(&grpo.config.guards(), &grpo.reward_names())?;

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
         sample: arguments.sample,
         unrecorded: unrecorded(&file)?,
     };
-    let explanation = Explanation::of(step, &records, line, wanted, &piece)
+    let explanation = Explanation::of(step, &records, line, &wanted, &piece)
         .with_context(|| format!("`{}`", folder.completions_path(step).display()))?;
     if arguments.json {
         say_data(format_args!("{}", serde_json::to_string_pretty(&explanation)?));
@@ -45,14 +45,13 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
 /// Returns the loss terms without recorded gradients.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     let loss = file.loss.resolve()?;
-    let combined = file.combined.as_ref();
-    Ok(Unrecorded {
-        examples: combined.is_some_and(|combined| combined.supervised_weight > 0.0),
-        diversity: combined.is_some_and(|combined| combined.diversity_weight > 0.0),
-        exact_kl: loss.kl.in_loss() && loss.kl.estimator.is_exact(),
-        entropy_bonus: loss.entropy_bonus.is_some(),
-        replay: file.replay.as_ref().is_some_and(|replay| replay.updates > 0),
-    })
+    let has_exact_kl = loss.kl.in_loss() && loss.kl.estimator.is_exact();
+    let of_loss = [
+        (has_exact_kl, "exact KL penalty (loss.kl_estimator = \"exact\")"),
+        (loss.entropy_bonus.is_some(), "entropy bonus (loss.entropy_bonus)"),
+    ];
+    let of_loss = of_loss.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name);
+    Ok(Unrecorded(of_loss.chain(file.extensions.pulls()).collect()))
 }
 
 fn show(explanation: &Explanation, end_ids: &[u32]) {
@@ -156,18 +155,15 @@ fn of_completions(completions: &[Explained]) -> Table {
 }
 
 fn of_tokens(tokens: &[Token], end_ids: &[u32]) -> Table {
-    let header = [
-        "position",
-        "id",
-        "token",
-        "log π",
-        "log π_ref",
-        "entropy",
-        "∂loss/∂log π",
-        "rewards only",
-        "on the logit",
-        "effect",
-    ];
+    let mut header: Vec<String> = ["position", "id", "token"].map(str::to_owned).to_vec();
+    header.extend(SHOWN.iter().map(|(_, title)| (*title).to_owned()));
+    // Further numbers of the trace have their own names.
+    let is_further = |name: &&String| SHOWN.iter().all(|(shown, _)| shown != name);
+    let further: Vec<&String> =
+        tokens.first().iter().flat_map(|token| token.numbers.keys()).filter(is_further).collect();
+    header.extend(further.iter().map(|name| (*name).clone()));
+    header.extend(["on the logit", "effect"].map(str::to_owned));
+    let right = 3..header.len() - 1;
     let row = |(position, token): (usize, &Token)| {
         let piece = token.piece.as_ref().map(|piece| match piece.as_str() {
             // Special tokens decode to an empty string.
@@ -175,35 +171,40 @@ fn of_tokens(tokens: &[Token], end_ids: &[u32]) -> Table {
             "" => "(special)".to_owned(),
             piece => format!("{piece:?}"),
         });
-        [
-            position.to_string(),
-            token.id.to_string(),
-            piece.unwrap_or_default(),
-            format!("{:.4}", token.logprob),
-            format!("{:.4}", token.ref_logprob),
-            format!("{:.4}", token.entropy),
-            signed(f64::from(token.gradient)),
-            signed(f64::from(token.surrogate_gradient)),
-            signed(on_the_logit(token)),
-            effect(token),
-        ]
+        let mut row = vec![position.to_string(), token.id.to_string(), piece.unwrap_or_default()];
+        row.extend(SHOWN.iter().map(|(name, _)| match name.ends_with("gradient") {
+            true => signed(token.number(name).into()),
+            false => format!("{:.4}", token.number(name)),
+        }));
+        row.extend(further.iter().map(|name| format!("{:.4}", token.number(name))));
+        row.extend([signed(on_the_logit(token)), effect(token)]);
+        row
     };
-    table(header, tokens.iter().enumerate().map(row), 3..9)
+    table(header, tokens.iter().enumerate().map(row), right)
 }
+
+/// Numbers per token with their titles.
+const SHOWN: [(&str, &str); 5] = [
+    ("logprob", "log π"),
+    ("ref_logprob", "log π_ref"),
+    ("entropy", "entropy"),
+    ("gradient", "∂loss/∂log π"),
+    ("surrogate_gradient", "rewards only"),
+];
 
 /// Returns the gradient of the loss with respect to the token's own logit. Through the softmax,
 /// this is the gradient with respect to its log-probability times 1 − π.
 fn on_the_logit(token: &Token) -> f64 {
-    f64::from(token.gradient) * -f64::from(token.logprob).exp_m1()
+    f64::from(token.number("gradient")) * -f64::from(token.number("logprob")).exp_m1()
 }
 
 /// Describes the effect of the step on a token in one or two words.
 fn effect(token: &Token) -> String {
     match token.outcome.as_str() {
         outcome if outcome != TokenOutcome::Moved.name() => outcome.to_owned(),
-        _ if token.logprob > ALMOST_CERTAIN => "certain".to_owned(),
-        _ if token.gradient < 0.0 => "likelier".to_owned(),
-        _ if token.gradient > 0.0 => "less likely".to_owned(),
+        _ if token.number("logprob") > ALMOST_CERTAIN => "certain".to_owned(),
+        _ if token.number("gradient") < 0.0 => "likelier".to_owned(),
+        _ if token.number("gradient") > 0.0 => "less likely".to_owned(),
         outcome => outcome.to_owned(),
     }
 }
@@ -247,8 +248,9 @@ mod tests {
     fn token(logprob: f32, gradient: f32, outcome: &str) -> Token {
         let outcome = outcome.to_owned();
         let (id, piece) = (1, Some("C".to_owned()));
-        let (ref_logprob, entropy, surrogate_gradient) = (logprob, 0.5, gradient);
-        Token { id, piece, logprob, ref_logprob, entropy, gradient, surrogate_gradient, outcome }
+        let numbers = [("logprob", logprob), ("gradient", gradient)];
+        let numbers = numbers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Token { id, piece, numbers, outcome }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
 use crate::checkpoint;
+use crate::evidence::plan;
 use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
@@ -21,18 +22,19 @@ use crate::run_files::{unchanged, unlisted};
 use crate::run_reward::refuse_unasked;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
+use crate::used_inputs::info_with_inputs;
 
 pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
-    let info = folder.read_info()?;
+    let info = info_with_inputs(&folder)?;
     let loaded = TrainFile::of_run(&folder, tasks)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     file.refuse_servers("grpo replay")?;
+    let staleness = plan(&file)?.staleness;
     anyhow::ensure!(
-        file.train.staleness == 0,
-        "grpo replay cannot replay runs with train.staleness = {}, whose rollouts were sampled by earlier policies",
-        file.train.staleness
+        staleness == 0,
+        "grpo replay cannot replay runs with train.staleness = {staleness}, whose rollouts were sampled by earlier policies"
     );
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
@@ -273,7 +275,7 @@ impl Scoring {
     fn new(parts: &Parts<Policy>, config: &GrpoConfig) -> Self {
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let runner = RewardRunner::new(Arc::clone(&parts.reward), limit);
-        let has_archive = config.replay.is_some() || config.train.max_reward_calls.is_some();
+        let has_archive = parts.extensions.iter().any(|extension| extension.keeps_scores());
         Self { runner, decode: Arc::clone(&parts.decode), has_archive }
     }
 

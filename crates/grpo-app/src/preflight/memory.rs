@@ -290,7 +290,7 @@ impl Sizes<'_> {
     /// Returns the size of the activations that are kept from a rollout of this number of tokens.
     fn kept(&self, tokens: f64, file: &TrainFile) -> f64 {
         // Those of tasks with their own prompt source are not kept.
-        if file.source.is_some() || file.rollout.is_some() {
+        if file.source.is_some() || file.rollout.is_some() || file.extensions.look_ahead() {
             return 0.0;
         }
         let it = self.description;

@@ -16,10 +16,11 @@ use super::{OpenSettings, TrainFile};
 use crate::config::{self, Origin};
 use crate::device;
 use crate::eval::RowFormat;
+use crate::extensions::Extensions;
 use crate::prompts::PromptSection;
-use crate::run_files::config_of_run;
 use crate::task::Tasks;
 use crate::train_settings::TrainSettings;
+use crate::used_inputs::config_with_inputs;
 
 impl TrainFile {
     /// Reads a configuration file and applies `--set` overrides.
@@ -54,7 +55,7 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
-        let layers = config_of_run(folder, "train")?;
+        let layers = config_with_inputs(folder, "train")?;
         Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
     }
 
@@ -82,31 +83,11 @@ impl TrainFile {
         let rollout = section(&mut table, "rollout")
             .and_then(rollout_of)
             .map_err(|fault| explain(fault.below("rollout")))?;
+        let extensions = Extensions::take(&mut table, tasks).map_err(explain)?;
         let open = OpenSettings::take(&mut table).map_err(explain)?;
-        let settings: TrainSettings =
-            deserialize_settings(table).map_err(|fault: ConfigFault| {
-                // Section names of tasks, which serde does not know, can be suggested as well.
-                let is_top = fault.message.starts_with("unknown key") && !fault.key.contains('.');
-                let own: Vec<&str> = tasks
-                    .iter()
-                    .flat_map(|task| task.sources())
-                    .flat_map(|kind| kind.sections)
-                    .copied()
-                    .collect();
-                let message = match is_top {
-                    true => format!(
-                        "{}, `reward`, `data`, `rollout`, `{}`",
-                        fault.message,
-                        own.join("`, `")
-                    ),
-                    false => fault.message,
-                };
-                explain(ConfigFault { message, ..fault })
-            })?;
-        if let Some(filter) = &settings.diversity_filter {
-            tasks.filter(filter).map_err(|fault| origin.locate(fault))?;
-        }
-        let value = Self { settings, reward, data, rollout, open, source };
+        let settings: TrainSettings = deserialize_settings(table)
+            .map_err(|fault: ConfigFault| explain(with_all_keys(fault, tasks)))?;
+        let value = Self { settings, reward, data, rollout, extensions, open, source };
         Ok(config::Loaded { value, origin })
     }
 
@@ -128,9 +109,27 @@ impl TrainFile {
             section.insert("engine".to_owned(), VLLM.into());
             table.insert("rollout".to_owned(), Value::Table(section));
         }
+        self.extensions.add_settings(&mut table);
         table.extend(self.source.iter().flat_map(|source| source.settings()));
         Ok(table)
     }
+}
+
+/// Adds the keys that serde does not know to the expected ones of an unknown key: sections of the
+/// program, of tasks and of extensions.
+fn with_all_keys(fault: ConfigFault, tasks: &Tasks) -> ConfigFault {
+    if !fault.message.starts_with("unknown key") {
+        return fault;
+    }
+    let section = fault.key.rsplit_once('.').map_or("", |(section, _)| section);
+    let mut known = Extensions::known_keys(tasks, section);
+    if section.is_empty() {
+        known.extend(["reward", "data", "rollout"]);
+        let sources = tasks.iter().flat_map(|task| task.sources());
+        known.extend(sources.flat_map(|kind| kind.sections));
+    }
+    let more: String = known.iter().map(|key| format!(", `{key}`")).collect();
+    ConfigFault { message: format!("{}{more}", fault.message), ..fault }
 }
 
 /// Removes and parses the `[reward]` section.

@@ -1,22 +1,25 @@
 //! Creates the initial state of a training run. Shared by `grpo train` and `grpo replay`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{Combined, Parts, ReferenceFrom, StepExtensions};
+use grpo_train::{ExtensionParts, Parts, ReferenceFrom, StepExtensions};
 
 use crate::device;
 use crate::generate::decoder;
-use crate::models::{ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read};
-use crate::output::say;
-use crate::prompts::{CombinedExamples, Prompts};
+use crate::models::{
+    ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read, warn_if_unfinished,
+};
+use crate::output::{say, sentence};
+use crate::prompts::{Prompts, ReadExamples};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 use crate::vllm::on_servers;
+use crate::written_by::{with_writer, writer};
 
 impl TrainFile {
     /// Loads everything that the configuration refers to.
@@ -35,8 +38,9 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
-        files.extend(self.embedder_files()?);
-        let examples = self.examples(&loaded)?;
+        files.extend(self.extensions.files()?);
+        let mut examples = Vec::new();
+        let extensions = self.build_extensions(tasks, &loaded, &mut examples)?;
         let of_examples = examples.iter().flat_map(|read| &read.files);
         files.extend(of_examples.map(|file| ("examples", file.clone())));
         files.extend(prompts.files.clone());
@@ -61,7 +65,7 @@ impl TrainFile {
         Ok(Start {
             kind: loaded.kind(),
             writer: Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() },
-            parts: self.parts(tasks, loaded, &prompts, reward, examples)?,
+            parts: self.parts(loaded, &prompts, reward, extensions)?,
             prompts,
             of_evaluation,
             files,
@@ -99,33 +103,29 @@ impl TrainFile {
                 &device::device()?.autodiff(),
             )
         };
-        load().with_context(|| format!("model = \"{}\"", self.model.display()))
+        let loaded = load().with_context(|| format!("model = \"{}\"", self.model.display()))?;
+        std::iter::once(&*self.model).chain(adapter).for_each(warn_if_unfinished);
+        Ok(loaded)
     }
 
-    /// Returns the files of the embedders that measure diversity.
-    fn embedder_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
-        let of_bonus = self.diversity_bonus.iter().filter_map(|bonus| bonus.embedder.as_ref());
-        let of_combined = self.combined.iter().filter_map(|combined| combined.embedder.as_ref());
-        let mut files = Vec::new();
-        for embedder in of_bonus.chain(of_combined) {
-            files.extend(embedder.files()?);
-        }
-        Ok(files)
-    }
-
-    /// Describes the files of the reward and of embedders that are missing or cannot be read.
-    pub(crate) fn missing_reward_files(&self) -> Vec<String> {
+    /// Describes the files of the reward and of extensions that are missing or cannot be read, and what
+    /// writes them according to the configurations next to this one.
+    pub(crate) fn missing_reward_files(&self, configuration: &Path) -> Vec<String> {
         let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
         let mut problems = Vec::new();
-        for files in [of_reward, self.embedder_files()] {
+        let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
+        for files in [of_reward, of_extensions] {
             match files {
                 Ok(files) => {
                     let missing = files.into_iter().filter(|(_, file)| !file.exists());
-                    let said =
-                        |(_, file): (_, PathBuf)| format!("{} does not exist yet", file.display());
+                    let said = |(_, file): (_, PathBuf)| {
+                        let writer = writer(configuration, &file);
+                        let remedy = writer.unwrap_or_else(|| "check the path".to_owned());
+                        format!("{} does not exist yet; {remedy}", file.display())
+                    };
                     problems.extend(missing.map(said));
                 }
-                Err(error) => problems.push(format!("{error:#}")),
+                Err(error) => problems.push(sentence(&with_writer(error, Some(configuration)))),
             }
         }
         problems
@@ -142,27 +142,44 @@ impl TrainFile {
         Ok(files)
     }
 
-    fn parts(
+    /// Creates the extensions. Examples that they read are added to `read`.
+    fn build_extensions(
         &self,
         tasks: &Tasks,
+        loaded: &Loaded,
+        read: &mut Vec<ReadExamples>,
+    ) -> anyhow::Result<StepExtensions<Policy>> {
+        let codec = &loaded.spec.codec;
+        let mut examples = |key: &str, file: &Path| {
+            let context = || format!("{key} = \"{}\"", file.display());
+            let data = self.data.as_ref().with_context(|| {
+                let section = key.split('.').next().unwrap_or(key);
+                format!("[{section}] requires prompts; add [data], or remove [{section}]")
+            })?;
+            let (examples, of_file) =
+                data.examples(file, loaded, self.seed).with_context(context)?;
+            read.push(of_file);
+            Ok(examples)
+        };
+        self.extensions.build(&mut ExtensionParts {
+            device: &device::device()?,
+            seed: self.seed,
+            config: &self.grpo(),
+            similarity: tasks.similarity(codec),
+            identify: tasks.identify(codec),
+            variation: tasks.variation(codec),
+            examples: &mut examples,
+        })
+    }
+
+    fn parts(
+        &self,
         loaded: Loaded,
         prompts: &Prompts,
         reward: Arc<dyn Reward>,
-        examples: Option<CombinedExamples>,
+        extensions: StepExtensions<Policy>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, adapter, .. } = loaded;
-        let similarity = tasks.similarity(&spec.codec);
-        let (identify, variation) = (tasks.identify(&spec.codec), tasks.variation(&spec.codec));
-        let mut extensions: StepExtensions<Policy> = Vec::new();
-        if let Some(archive) = self.grpo().score_archive(identify, variation, self.seed)? {
-            extensions.push(Box::new(archive));
-        }
-        if let Some(bonus) = &self.diversity_bonus {
-            extensions.push(Box::new(bonus.build(&device::device()?, similarity)?));
-        }
-        if let Some(filter) = &self.diversity_filter {
-            extensions.push(Box::new(tasks.filter(filter)?));
-        }
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
             // The reference shares the base weights with the policy.
@@ -190,30 +207,10 @@ impl TrainFile {
             actions,
             reward,
             extensions,
-            combined: self.combined(examples)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),
         })
-    }
-
-    /// Reads the examples of auxiliary losses, if configured.
-    fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<CombinedExamples>> {
-        let Some(combined) = &self.combined else { return Ok(None) };
-        let data = self
-            .data
-            .as_ref()
-            .context("[combined] requires prompts; add [data], or remove [combined]")?;
-        let examples = data.examples(&combined.file, loaded, self.seed);
-        examples
-            .map(Some)
-            .with_context(|| format!("combined.file = \"{}\"", combined.file.display()))
-    }
-
-    /// Builds the auxiliary losses, if configured.
-    fn combined(&self, read: Option<CombinedExamples>) -> anyhow::Result<Option<Combined>> {
-        let Some((combined, read)) = self.combined.as_ref().zip(read) else { return Ok(None) };
-        Ok(Some(combined.build(read.examples, &device::device()?)?))
     }
 }
 

@@ -95,7 +95,6 @@ fn grpo(policy: Policy, shape: Shape, precision: ProductPrecision) -> anyhow::Re
         policy,
         actions: Arc::new(NextTokens { end_ids: Vec::new() }),
         extensions: Vec::new(),
-        combined: None,
         longest_prompt: shape.prompt_tokens,
         epoch: None,
         decode: decode(),

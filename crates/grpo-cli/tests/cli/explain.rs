@@ -71,8 +71,11 @@ fn the_numbers_are_those_of_the_record() {
             let got = explained[name].as_f64().unwrap();
             assert!((got - expected).abs() < 1e-12, "{name}: {got}, expected {expected}");
         };
-        close("push", -sum(&record.surrogate_gradients));
-        close("kl_pull", sum(&record.surrogate_gradients) - sum(&record.gradients));
+        close("push", -sum(&record.tokens["surrogate_gradients"]));
+        close(
+            "kl_pull",
+            sum(&record.tokens["surrogate_gradients"]) - sum(&record.tokens["gradients"]),
+        );
         close("reward", record.reward.unwrap());
         close("advantage", record.advantage);
         assert_eq!(explained["tokens"], Value::Null);
@@ -91,7 +94,7 @@ fn the_numbers_are_those_of_the_record() {
     assert_eq!(tokens.len(), record.actions as usize);
     let pieces: String = tokens.iter().map(|token| token["piece"].as_str().unwrap()).collect();
     assert_eq!(pieces, record.text);
-    for (token, logprob) in tokens.iter().zip(&record.logprobs) {
+    for (token, logprob) in tokens.iter().zip(&record.tokens["logprobs"]) {
         assert_eq!(token["logprob"].as_f64().unwrap() as f32, *logprob);
     }
 
@@ -155,7 +158,7 @@ fn explains_first_why_nothing_moved() {
         rewrite(&place, 3, |records| {
             for record in records {
                 record.outcomes.fill(outcome.to_owned());
-                record.surrogate_gradients.fill(0.0);
+                record.tokens["surrogate_gradients"].fill(0.0);
             }
         });
         explain(&place, &["--step", "3"])

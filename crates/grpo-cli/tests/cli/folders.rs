@@ -131,7 +131,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "a",
         "new",
         str![
-            "model folder absent does not exist; a model folder contains config.json and model.safetensors"
+            "model folder absent does not exist; a model folder contains config.json and model.safetensors; check the path"
         ].into(),
     );
     merge(

@@ -246,7 +246,7 @@ fn recorded_completions_are_scored() {
         assert_eq!(line["completion_ids"], json!(record.completion_ids));
         assert_eq!(line["reward"], json!(record.reward));
         assert!(line.get("sampling_logprobs").is_none());
-        for (now, then) in numbers(line, "logprobs").iter().zip(&record.logprobs) {
+        for (now, then) in numbers(line, "logprobs").iter().zip(&record.tokens["logprobs"]) {
             assert!((now - f64::from(*then)).abs() < 1e-4, "{now} {then}");
         }
     }

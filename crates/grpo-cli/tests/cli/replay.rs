@@ -204,16 +204,8 @@ fn a_record_that_was_changed_is_found() {
             let fewer = fewer as usize;
             record.completion_ids.truncate(fewer);
             record.outcomes.truncate(fewer);
-            for list in [
-                &mut record.sampling_logprobs,
-                &mut record.logprobs,
-                &mut record.ref_logprobs,
-                &mut record.entropies,
-                &mut record.gradients,
-                &mut record.surrogate_gradients,
-            ] {
-                list.truncate(fewer);
-            }
+            record.sampling_logprobs.truncate(fewer);
+            record.tokens.iter_mut().for_each(|(_, list)| list.truncate(fewer));
         },
         format!(
             "the completion differs from the recorded one: ids differ in number: {fewer} recorded, {count} now; log-probabilities differ in number: {fewer} recorded, {count} now"

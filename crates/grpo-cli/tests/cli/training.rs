@@ -82,7 +82,7 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
         assert_eq!(record.prompt_text, None, "there is no prompt but the beginning mark");
         assert!(record.reward.is_some() && record.parts.contains_key("valid"), "{record:?}");
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
-        let distance = sum(&record.logprobs) - sum(&record.sampling_logprobs);
+        let distance = sum(&record.tokens["logprobs"]) - sum(&record.sampling_logprobs);
         assert!(record.actions > 0 && distance.abs() < 1e-3, "{distance}");
     }
     let files = entries(&place.path("run/completions"));

@@ -63,7 +63,6 @@ fn begin(
         actions,
         reward,
         extensions: Vec::new(),
-        combined: None,
         longest_prompt: 16,
         epoch: None,
         decode,

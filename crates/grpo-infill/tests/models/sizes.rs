@@ -62,7 +62,7 @@ fn sizes_that_do_not_fit() {
         (json!({"n_head": 5}), "n_embd = 24 is not a multiple of n_head = 5"),
         (json!({"n_head": 8}), "rotary positions require an even head width, found 3"),
         (json!({"n_layer": 0}), "n_layer = 0 is out of range; expected 1 or more"),
-        (json!({"n_layer": -4}), "found -4; expected a whole number, 0 or more"),
+        (json!({"n_layer": -4}), "found -4; expected a whole number that is not negative"),
         (json!({"block_size": 0}), "block_size = 0 is out of range; expected 1 or more"),
         (json!({"rope_theta": 1.0}), "rope_theta = 1 is out of range; expected more than 1"),
     ] {

@@ -93,7 +93,7 @@ fn an_empty_reply_gets_nothing_and_is_what_was_sampled() {
             // The only token, the end token, is trained like any other token. Its probability is
             // reduced.
             assert!(*advantage < 0.0, "{advantage}");
-            let gradients = &trace.as_ref().unwrap().gradients;
+            let gradients = &trace.as_ref().unwrap().numbers["gradients"];
             assert_eq!(gradients.len(), 1);
             assert!(gradients[0] > 0.0, "{gradients:?}");
         } else {

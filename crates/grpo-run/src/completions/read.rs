@@ -2,7 +2,8 @@
 
 use super::record::{CompletionRecord, RecordedOutcome};
 use super::table::{
-    BONUS, IDS, INFO, OUTCOMES, OUTCOMES_BEFORE, PART, PROMPT_IDS, finish_name, required_columns,
+    BONUS, IDS, INFO, OUTCOMES, OUTCOMES_BEFORE, PART, PROMPT_IDS, SAMPLED, TOKENS, finish_name,
+    required_columns,
 };
 use crate::RunError;
 use grpo_data::{Finish, ParquetFault, ParquetFile};
@@ -75,17 +76,32 @@ impl Cells<'_> {
             finish: self.one_of("finish", &finishes, finish_name)?,
             policy_version: self.whole("policy_version")?,
             completion_ids: self.list(IDS, "whole numbers", whole)?,
-            sampling_logprobs: self.floats("sampling_logprobs")?,
-            logprobs: self.floats("logprobs")?,
-            ref_logprobs: self.floats("ref_logprobs")?,
-            entropies: self.floats("entropies")?,
-            gradients: self.floats("gradients")?,
-            surrogate_gradients: self.floats("surrogate_gradients")?,
+            sampling_logprobs: self.floats(SAMPLED)?,
+            tokens: {
+                let names = TOKENS.into_iter().chain(self.further_tokens());
+                let columns = names.map(|name| Ok((name.to_owned(), self.floats(name)?)));
+                columns.collect::<Result<Vec<_>, String>>()?.into_iter().collect()
+            },
             outcomes: {
                 let is_new = self.0.contains_key(OUTCOMES);
                 self.list(if is_new { OUTCOMES } else { OUTCOMES_BEFORE }, "words", text)?
             },
         })
+    }
+
+    /// Returns the names of further columns with a number per token.
+    fn further_tokens(&self) -> impl Iterator<Item = &str> {
+        let is_number = |field: &Field| matches!(field, Field::Float(_) | Field::Double(_));
+        let is_further = move |(name, field): (&&str, &&Field)| match field {
+            Field::ListInternal(list) => {
+                *name != SAMPLED
+                    && !TOKENS.contains(name)
+                    && !list.elements().is_empty()
+                    && list.elements().iter().all(is_number)
+            }
+            _ => false,
+        };
+        self.0.iter().filter(move |&(name, field)| is_further((name, field))).map(|(name, _)| *name)
     }
 
     fn cell(&self, name: &str) -> &Field {
@@ -185,15 +201,11 @@ impl CompletionRecord {
         }
         let lengths = [
             (IDS, self.completion_ids.len()),
-            ("sampling_logprobs", self.sampling_logprobs.len()),
-            ("logprobs", self.logprobs.len()),
-            ("ref_logprobs", self.ref_logprobs.len()),
-            ("entropies", self.entropies.len()),
-            ("gradients", self.gradients.len()),
-            ("surrogate_gradients", self.surrogate_gradients.len()),
+            (SAMPLED, self.sampling_logprobs.len()),
             (OUTCOMES, self.outcomes.len()),
         ];
-        for (name, length) in lengths {
+        let of_tokens = self.tokens.iter().map(|(name, values)| (name, values.len()));
+        for (name, length) in of_tokens.chain(lengths) {
             if length != self.actions as usize {
                 return Err(format!(
                     "`{name}` has {length} entries, but `actions` is {}",

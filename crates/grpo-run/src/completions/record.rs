@@ -1,7 +1,8 @@
 //! The schema of a completions file.
 
-use grpo_data::Finish;
 use std::collections::BTreeMap;
+
+use grpo_data::{Finish, TokenColumns};
 
 /// A sampled completion, stored as a row in the completions file of its step. Lists contain one
 /// entry per action token.
@@ -47,17 +48,11 @@ pub struct CompletionRecord {
     pub completion_ids: Vec<u32>,
     /// Log-probabilities under the sampling policy, as recorded by the sampler, in nats.
     pub sampling_logprobs: Vec<f32>,
-    /// Log-probabilities computed by the trainer in the first update (`log π_old`), in nats.
-    pub logprobs: Vec<f32>,
-    /// Log-probabilities under the reference policy, in nats.
-    pub ref_logprobs: Vec<f32>,
-    /// Entropies of the policy's distribution in the first update, in nats.
-    pub entropies: Vec<f32>,
-    /// ∂loss/∂log π_θ for each token, summed over the updates of the step. Negative if the step
-    /// makes the token more likely.
-    pub gradients: Vec<f32>,
-    /// Same as `gradients`, but only for the surrogate loss without the KL penalty.
-    pub surrogate_gradients: Vec<f32>,
+    /// Other numbers per token, each stored in a column of its name: `logprobs` (`log π_old`),
+    /// `ref_logprobs` and `entropies` in nats, `gradients` (∂loss/∂log π_θ, summed over the updates of the
+    /// step; negative if the step makes the token more likely), `surrogate_gradients` (the same without
+    /// the KL penalty), and what else the trainer traces.
+    pub tokens: TokenColumns<f32>,
     /// Outcome of each token: `moved`, or the reason why it was not. If it varies between the
     /// updates of the step, there is one word per update, separated by `+`.
     pub outcomes: Vec<String>,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub(super) const IDS: &str = "completion_ids";
 /// Missing in files written by older versions.
 pub(super) const PROMPT_IDS: &str = "prompt_ids";
+pub(super) const SAMPLED: &str = "sampling_logprobs";
 pub(super) const OUTCOMES: &str = "outcomes";
 /// Name of [`OUTCOMES`] in files written by older versions.
 pub(super) const OUTCOMES_BEFORE: &str = "fates";
@@ -25,6 +26,9 @@ pub(super) const BONUS: &str = "bonus";
 /// Missing in files written by older versions.
 pub(super) const INFO: &str = "info";
 pub(super) const PART: &str = "rewards/";
+/// Numbers per token that every file has ([`CompletionRecord::tokens`]).
+pub(super) const TOKENS: [&str; 5] =
+    ["logprobs", "ref_logprobs", "entropies", "gradients", "surrogate_gradients"];
 
 /// Encodes the records as a Parquet file.
 pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
@@ -70,9 +74,6 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
     let int = |of: Of<'_, u32>| Int(records.iter().map(|r| of(r) as i32).collect());
     let number = |of: Of<'_, Option<f64>>| Number(records.iter().map(of).collect());
     let text = |of: Of<'_, Option<String>>| Text(records.iter().map(of).collect());
-    let floats = |of: fn(&CompletionRecord) -> &Vec<f32>| {
-        Floats(records.iter().map(|record| of(record).clone()).collect())
-    };
     let ids = |of: fn(&CompletionRecord) -> &Vec<u32>| {
         let ids = |record| of(record).iter().map(|&id| id as i32).collect();
         Ints(records.iter().map(ids).collect())
@@ -94,13 +95,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         ("finish", text(&|record| Some(finish_name(record.finish).to_owned()))),
         ("policy_version", long(&|record| record.policy_version)),
         (IDS, ids(|record| &record.completion_ids)),
-        ("sampling_logprobs", floats(|record| &record.sampling_logprobs)),
-        ("logprobs", floats(|record| &record.logprobs)),
-        ("ref_logprobs", floats(|record| &record.ref_logprobs)),
-        ("entropies", floats(|record| &record.entropies)),
-        ("gradients", floats(|record| &record.gradients)),
-        ("surrogate_gradients", floats(|record| &record.surrogate_gradients)),
-        (OUTCOMES, Texts(records.iter().map(|record| record.outcomes.clone()).collect())),
+        (SAMPLED, Floats(records.iter().map(|record| record.sampling_logprobs.clone()).collect())),
     ];
     let tokens = columns.split_off(11);
     let part =
@@ -110,12 +105,26 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
     for name in unknown {
         assert!(parts.contains(&name.as_str()), "part `{name}` is not one of {parts:?}");
     }
+    let outcomes = Texts(records.iter().map(|record| record.outcomes.clone()).collect());
     columns
         .into_iter()
         .map(named)
         .chain(parts.iter().map(part))
         .chain(tokens.into_iter().map(named))
+        .chain(token_columns(records))
+        .chain([named((OUTCOMES, outcomes))])
         .collect()
+}
+
+/// Returns the numbers per token. All records of a step have the same ones.
+fn token_columns(records: &[CompletionRecord]) -> impl Iterator<Item = (String, Values)> {
+    let traced = records.iter().take(1).flat_map(|first| first.tokens.iter().map(|(name, _)| name));
+    let further = traced.filter(|name| !TOKENS.contains(name));
+    TOKENS.into_iter().chain(further).map(|name| {
+        let of_record =
+            |record: &CompletionRecord| record.tokens.get(name).unwrap_or_default().to_vec();
+        (name.to_owned(), Values::Floats(records.iter().map(of_record).collect()))
+    })
 }
 
 impl Values {

@@ -1,7 +1,7 @@
 //! Completion files in Parquet format.
 
 use crate::folder::{Existing, create};
-use grpo_data::Finish;
+use grpo_data::{Finish, TokenColumns};
 use grpo_run::{CompletionRecord, RecordedOutcome, RunFolder};
 use parquet::basic::{Repetition, Type as Physical};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -38,24 +38,28 @@ fn completion(step: u64, sample: u32) -> CompletionRecord {
         policy_version: 3,
         completion_ids: vec![3, 3, 7, 0],
         sampling_logprobs: vec![-0.1, -1e-7, -3.123_456_7, -0.0],
-        logprobs: vec![-0.1, -2e-7, -3.123_456_8, -0.0],
-        ref_logprobs: vec![-0.5, -1.0, -1.5, -2.0],
-        entropies: vec![1.0, 0.0, 2.0, 0.5],
-        gradients: vec![1e-20, -0.25, 0.0, 3.0],
-        surrogate_gradients: vec![0.0, -0.5, 0.0, 1.0],
+        tokens: TokenColumns::from_iter([
+            ("logprobs", vec![-0.1, -2e-7, -3.123_456_8, -0.0]),
+            ("ref_logprobs", vec![-0.5, -1.0, -1.5, -2.0]),
+            ("entropies", vec![1.0, 0.0, 2.0, 0.5]),
+            ("gradients", vec![1e-20, -0.25, 0.0, 3.0]),
+            ("surrogate_gradients", vec![0.0, -0.5, 0.0, 1.0]),
+        ]),
         outcomes: ["moved", "clipped", "moved+clipped", "moved"].map(str::to_owned).to_vec(),
     }
+}
+
+/// Returns the columns of a completion without tokens.
+fn no_tokens() -> TokenColumns<f32> {
+    let names = ["logprobs", "ref_logprobs", "entropies", "gradients", "surrogate_gradients"];
+    names.into_iter().map(|name| (name, Vec::new())).collect()
 }
 
 fn failed(step: u64, sample: u32) -> CompletionRecord {
     let lists = CompletionRecord {
         completion_ids: vec![],
         sampling_logprobs: vec![],
-        logprobs: vec![],
-        ref_logprobs: vec![],
-        entropies: vec![],
-        gradients: vec![],
-        surrogate_gradients: vec![],
+        tokens: no_tokens(),
         outcomes: vec![],
         ..completion(step, sample)
     };
@@ -83,6 +87,16 @@ fn what_is_written_is_read() {
     assert_eq!(run.completions_of(2).unwrap(), records);
     run.write_completions(4, &[], &PARTS).unwrap();
     assert_eq!(run.completions_of(4).unwrap(), []);
+}
+
+/// A number per token needs no code here.
+#[test]
+fn further_numbers_per_token_are_passed_through() {
+    let (_folder, run) = run();
+    let mut record = completion(2, 0);
+    record.tokens.push("ratios", vec![1.0, 0.5, 2.0, 1.25]);
+    run.write_completions(2, &[record.clone()], &PARTS).unwrap();
+    assert_eq!(run.completions_of(2).unwrap(), [record]);
 }
 
 #[test]

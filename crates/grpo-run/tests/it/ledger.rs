@@ -1,4 +1,4 @@
-use grpo_data::Finish;
+use grpo_data::{Finish, TokenColumns};
 use grpo_run::{
     CompletionRecord, Existing, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate,
     RecordedOutcome, ReferenceChange, RunFolder, RunInfo,
@@ -148,11 +148,7 @@ fn record(step: u64, ids: Vec<u32>, logprobs: Vec<f32>) -> CompletionRecord {
         actions: ids.len() as u32,
         finish: Finish::EndToken,
         policy_version: 9,
-        logprobs: logprobs.clone(),
-        ref_logprobs: logprobs.clone(),
-        entropies: logprobs.clone(),
-        gradients: logprobs.clone(),
-        surrogate_gradients: logprobs.clone(),
+        tokens: TokenColumns::from_iter([("logprobs", logprobs.clone())]),
         outcomes: vec!["moved".into(); ids.len()],
         completion_ids: ids,
         sampling_logprobs: logprobs,

@@ -180,16 +180,11 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
     let longest = expected.completions.iter().map(Vec::len).max().unwrap_or(1);
     let k = settings.num_generations;
     Ok(GrpoConfig {
-        diversity_bonus: None,
-        diversity_filter: None,
-        replay: None,
-        combined: None,
         train: TrainConfig {
             steps: 1,
             prompts_per_step: (expected.completions.len() / k) as u32,
             group_size: k,
             updates_per_rollout: expected.steps.len() as u32,
-            staleness: 0,
             // Small enough to produce several micro-batches.
             micro_batch_tokens: 3,
             activation_checkpointing: true,
@@ -198,7 +193,6 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             reward_time_limit: 60.0,
             max_roll_backs: 3,
             max_failed_rewards: 0.0,
-            max_reward_calls: None,
         },
         sampling: SamplingConfig {
             temperature: settings.temperature as f32,

@@ -4,6 +4,7 @@ use grpo_data::Scored;
 use proptest::prelude::*;
 
 use super::*;
+use crate::GrpoConfig;
 use crate::similar_texts::tests::Numbers;
 use crate::test_groups::group;
 
@@ -187,7 +188,38 @@ fn similar_buckets_are_merged() {
         fault,
         "diversity_filter.min_similarity has no effect: buckets of type \"text\" cannot be compared; remove it, or use another bucket"
     );
-    assert!(merging(0.0).check(Aggregation::SumThenNormalize, false).is_err());
+    assert!(merging(0.0).check().is_err());
+}
+
+#[test]
+fn what_a_filter_cannot_be_used_with() {
+    let parse = |text: &str| {
+        let keys = toml::from_str(text).unwrap();
+        (kind::<()>().parse)(keys, &[Bucketing::TEXT])
+    };
+    let mut config: GrpoConfig = toml::from_str(
+        "[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 4\n[optimizer]\nlearning_rate = 1e-3",
+    )
+    .unwrap();
+    let filter = parse("[diversity_filter]\nbucket = \"text\"").unwrap().unwrap();
+    let check = |config: &GrpoConfig, extensions: &[&'static str]| {
+        filter.check(&ConfiguredRun { config, extensions, has_prompts: false })
+    };
+    check(&config, &[SECTION]).unwrap();
+    assert_eq!(
+        check(&config, &[SECTION, "diversity_bonus"]).unwrap_err().to_string(),
+        "diversity_filter and diversity_bonus cannot be combined; remove one of them"
+    );
+    config.advantage.aggregation = Aggregation::NormalizeThenSum;
+    let error = check(&config, &[SECTION]).unwrap_err().to_string();
+    assert!(error.contains("does not compute"), "{error}");
+    let unknown = parse("[diversity_filter]\nbucket = \"scafold\"").unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        "diversity_filter.bucket = \"scafold\" is unknown; expected \"text\""
+    );
+    assert_eq!(unknown.key, "diversity_filter.bucket");
+    assert!(parse("diversity_filter = 3").unwrap_err().to_string().contains("expected a table"));
 }
 
 /// Values of `1 − 1/(1 + e^(−(2n/L − 1)/0.15))`, computed with another program.

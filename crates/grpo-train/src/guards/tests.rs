@@ -1,10 +1,15 @@
 //! Tests guards on sequences of metric values.
 
-use super::*;
-use crate::default_guards;
-use crate::guard_config::Guarded;
+use std::collections::BTreeSet;
 
-const GRPO: Guarded<'_> = Guarded::Grpo { kl_coef: 0.0, evaluates: true };
+use super::*;
+use crate::guard_config::Guarded;
+use crate::{ExtensionMetrics, default_guards};
+
+static NO_EXTENSIONS: ExtensionMetrics =
+    ExtensionMetrics { of_run: BTreeSet::new(), of_others: Vec::new() };
+const GRPO: Guarded<'_> =
+    Guarded::Grpo { kl_coef: 0.0, evaluates: true, extensions: &NO_EXTENSIONS };
 
 fn guard(watch: &str, action: GuardAction) -> GuardConfig {
     GuardConfig {
@@ -95,8 +100,9 @@ fn a_small_bound_of_the_kl_is_said_in_percent() {
 
 #[test]
 fn default_guards_explain_themselves() {
-    let all: Vec<GuardConfig> =
-        default_guards().into_iter().chain([GuardConfig::of_filter()]).collect();
+    let of_filter =
+        GuardConfig::new("diversity_filter/penalized", Some(0.5), None, 5, GuardAction::Warn);
+    let all: Vec<GuardConfig> = default_guards().into_iter().chain([of_filter]).collect();
     let mut guards = Guards::new(&all);
     let metrics = Metrics::of_pairs(&[
         ("frac_reward_zero_std", 0.95),
@@ -221,7 +227,7 @@ fn what_the_reward_does_not_have_is_found_before_the_first_step() {
         "guards[0]: watch = \"rewards/vaild/mean\": the reward of this run has no such component; did you mean 'rewards/valid/mean'?"
     );
     let one = RewardNames { terms: vec!["qed".into()], ..names };
-    for watch in ["eval_rewards/logp/mean", "diversity_bonus/mean", "reward_dominance"] {
+    for watch in ["eval_rewards/logp/mean", "reward_dominance"] {
         assert!(check(watch, &one).is_err(), "{watch}");
     }
 }

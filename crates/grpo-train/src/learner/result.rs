@@ -1,10 +1,10 @@
 //! Result of learning from the samples in one step.
 
 use grpo_core::TokenStatistics;
+use grpo_data::statistics::mean;
 use grpo_model::WeightsDigest;
 use grpo_run::LedgerUpdate;
 
-use crate::CombinedTerms;
 use crate::probe::LearnTimes;
 
 /// Result of learning from the samples in one step.
@@ -27,10 +27,8 @@ pub struct LearnResult {
     pub corrected: Option<bool>,
     /// The μ optimizer steps that used the completions.
     pub updates: Vec<Update>,
-    /// Optimizer steps that only used supervised examples.
-    pub supervised: Vec<SupervisedUpdate>,
-    /// Loss terms, if auxiliary losses are configured.
-    pub combined: Option<CombinedTerms>,
+    /// Optimizer steps of extensions.
+    pub further: Vec<FurtherUpdate>,
     /// Fraction of the tokens whose activations the first update took from the rollout.
     pub reused: f64,
     /// Time spent in each part of the update.
@@ -56,13 +54,12 @@ pub struct Update {
     pub ledger: LedgerUpdate,
 }
 
-/// An optimizer step that only uses supervised examples.
+/// An optimizer step of an extension.
 #[derive(Clone, Debug)]
-pub struct SupervisedUpdate {
-    /// Mean cross-entropy.
-    pub loss: f64,
-    /// Gradient norm before clipping.
-    pub grad_norm: f64,
+pub struct FurtherUpdate {
+    /// Gradient norm before clipping if [`LearnResult::grad_norm`] includes it, or `None` if the extension
+    /// has a metric of its own for it.
+    pub grad_norm: Option<f64>,
     /// Ledger entry.
     pub ledger: LedgerUpdate,
 }
@@ -83,9 +80,8 @@ impl LearnResult {
     /// Returns the gradient norm before clipping, averaged over all optimizer steps.
     pub fn grad_norm(&self) -> f64 {
         let on_completions = self.updates.iter().map(|update| update.grad_norm);
-        let supervised = self.supervised.iter().map(|update| update.grad_norm);
-        let count = self.updates.len() + self.supervised.len();
-        on_completions.chain(supervised).sum::<f64>() / count as f64
+        let further = self.further.iter().filter_map(|update| update.grad_norm);
+        mean(&on_completions.chain(further).collect::<Vec<f64>>())
     }
 
     /// Returns the mean surrogate part of the GRPO loss.

@@ -8,14 +8,15 @@ use grpo_data::{Completion, Group};
 use grpo_model::{Frozen, LanguageModel, weights_digest};
 use grpo_run::{LedgerCompletion, LedgerUpdate};
 
-use super::{LearnResult, Learner, SupervisedUpdate, Update, completions};
+use super::{FurtherUpdate, LearnResult, Learner, Update, completions};
 use crate::distributed_gradients::DistributedGradients;
 use crate::error::finite;
+use crate::extension::{PolicyUpdate, StepExtension};
 use crate::micro_batch_state::{ComparedMicroBatch, UpdateLoss};
-use crate::probe::{LearnTimes, timed};
+use crate::probe::LearnTimes;
 use crate::sampler_check::TRUNCATED;
 use crate::supervised::{Cut, GradientSum};
-use crate::{CombinedTerms, Optimizer, TrainError};
+use crate::{Optimizer, TrainError};
 
 /// Loss and gradients, accumulated over all micro-batches.
 pub(crate) struct Pass {
@@ -131,7 +132,7 @@ impl<M: LanguageModel> Learner<M> {
         for round in batches.chunks_mut(self.ranks.count()) {
             if let Some(batch) = round.get_mut(self.ranks.rank()) {
                 let (forward, output) = batch.loss(policy, &self.reference, update);
-                gradients.compute(forward, output.loss * self.grpo_weight(), policy);
+                gradients.compute(forward, output.loss * self.grpo_weight, policy);
                 terms.push(output.terms);
             }
             gradients.add_round(policy)?;
@@ -174,53 +175,42 @@ impl<M: LanguageModel> Learner<M> {
         Ok(Update { loss, policy_loss, kl_penalty, grad_norm, entropy_coef, tokens, ledger })
     }
 
-    /// Scales the GRPO gradients and adds the gradients of the auxiliary losses.
-    pub(crate) fn add_combined(
+    /// Adds the auxiliary loss of an extension, if one has it.
+    pub(crate) fn add_auxiliary(
         &self,
+        extensions: &mut [Box<dyn StepExtension<M>>],
         groups: &[Group],
         pass: &mut Pass,
         times: &mut LearnTimes,
-    ) -> Result<Option<CombinedTerms>, TrainError> {
-        let Some(combined) = &self.combined else { return Ok(None) };
-        let (policy, cut, gradients) = (self.policy(), self.cut(), &mut pass.gradients);
-        let (started, before) = (Instant::now(), gradients.backward());
-        let supervised_loss =
-            combined.supervise(policy, self.seed, self.version(), cut, gradients)?;
-        let diversity = combined.diversify(policy, groups, cut, gradients)?;
-        times.add(started.elapsed(), gradients.backward() - before);
-        let terms = CombinedTerms {
-            supervised_loss,
-            mean_supervised_loss: supervised_loss,
-            grpo_loss: pass.grpo_loss,
-            diversity,
+    ) -> Result<(), TrainError> {
+        let mut extensions = extensions.iter_mut();
+        let Some(extension) = extensions.find(|extension| extension.grpo_weight().is_some()) else {
+            return Ok(());
         };
-        pass.loss = combined.loss(&terms);
-        Ok(Some(terms))
+        let (started, before) = (Instant::now(), pass.gradients.backward());
+        pass.loss = extension.auxiliary_loss(&mut PolicyUpdate {
+            policy: self.policy(),
+            version: self.version(),
+            groups,
+            grpo_loss: pass.grpo_loss,
+            cut: self.cut(),
+            gradients: &mut pass.gradients,
+        })?;
+        times.add(started.elapsed(), pass.gradients.backward() - before);
+        Ok(())
     }
 
-    /// Performs the optimizer steps that only use supervised examples, and completes `terms`.
-    pub(crate) fn supervised_updates(
+    /// Performs an optimizer step with gradients of an extension, e.g. of examples.
+    ///
+    /// # Errors
+    /// Returns an error if a gradient is not finite. The policy is then unchanged.
+    pub fn update_by(
         &mut self,
+        gradients: GradientSum,
         learning_rate: f64,
-        terms: &mut Option<CombinedTerms>,
-        times: &mut LearnTimes,
-    ) -> Result<Vec<SupervisedUpdate>, TrainError> {
-        let (Some(combined), Some(terms)) = (self.combined.clone(), terms) else {
-            return Ok(Vec::new());
-        };
-        let mut updates = Vec::new();
-        for _more in 1..combined.config().every {
-            let (cut, mut gradients, index) = (self.cut(), GradientSum::default(), self.version());
-            let started = Instant::now();
-            let loss = combined.supervise(self.policy(), self.seed, index, cut, &mut gradients)?;
-            times.add(started.elapsed(), gradients.backward());
-            let update = || self.move_by(gradients, Vec::new(), learning_rate);
-            let (grad_norm, ledger) = timed(&mut times.optimizer, update)?;
-            updates.push(SupervisedUpdate { loss, grad_norm, ledger });
-        }
-        let all = updates.iter().map(|update| update.loss).chain([terms.supervised_loss]);
-        terms.mean_supervised_loss = all.sum::<f64>() / (updates.len() + 1) as f64;
-        Ok(updates)
+    ) -> Result<FurtherUpdate, TrainError> {
+        let (grad_norm, ledger) = self.move_by(gradients, Vec::new(), learning_rate)?;
+        Ok(FurtherUpdate { grad_norm: Some(grad_norm), ledger })
     }
 
     /// Performs an optimizer step. Returns the gradient norm before clipping and the ledger entry.
@@ -241,12 +231,8 @@ impl<M: LanguageModel> Learner<M> {
         Ok((grad_norm, LedgerUpdate { version, weights, learning_rate, completions, replayed }))
     }
 
-    /// Returns the weight of the GRPO loss.
-    pub(super) fn grpo_weight(&self) -> f64 {
-        self.combined.as_ref().map_or(1.0, |combined| combined.config().grpo_weight)
-    }
-
-    fn cut(&self) -> Cut {
+    /// Returns how examples are split into micro-batches.
+    pub fn cut(&self) -> Cut {
         let train = &self.config.train;
         let tokens = Some(train.micro_batch_tokens);
         Cut { tokens, checkpointing: train.activation_checkpointing }

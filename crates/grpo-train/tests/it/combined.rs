@@ -7,10 +7,10 @@ use burn::tensor::Device;
 use grpo_core::{AdvantageConfig, EntropyBonus, group_advantages};
 use grpo_data::{Example, Sample};
 use grpo_eval::DiversityMeasure;
-use grpo_model::{LanguageModel, Transformer};
+use grpo_model::Transformer;
 use grpo_train::{
-    BonusMeasure, CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics,
-    NextTokens, Parts, StepReport,
+    BonusMeasure, CombinedConfig, ConfiguredRun, Decode, DiversityBonusConfig, ExtensionConfig,
+    Grpo, GrpoConfig, Metrics, NextTokens, Parts, StepExtension, StepExtensions, StepReport,
 };
 
 use crate::oracle::advantages;
@@ -21,9 +21,9 @@ fn words() -> Decode {
     Arc::new(|ids| ids.iter().map(|id| format!("w{id} ")).collect())
 }
 
-fn settings(weights: [f64; 3], every: u32) -> GrpoConfig {
+fn settings(weights: [f64; 3], every: u32) -> CombinedConfig {
     let [supervised_weight, grpo_weight, diversity_weight] = weights;
-    let combined = CombinedConfig {
+    CombinedConfig {
         file: PathBuf::from("pairs.jsonl"),
         supervised_weight,
         grpo_weight,
@@ -32,8 +32,7 @@ fn settings(weights: [f64; 3], every: u32) -> GrpoConfig {
         embedder: None,
         batch_size: 2,
         every,
-    };
-    GrpoConfig { combined: Some(combined), ..config() }
+    }
 }
 
 fn examples() -> Vec<Example> {
@@ -43,26 +42,32 @@ fn examples() -> Vec<Example> {
         .to_vec()
 }
 
-fn begin(config: GrpoConfig) -> Grpo<Transformer> {
+fn begin(config: GrpoConfig, extensions: StepExtensions<Transformer>) -> Grpo<Transformer> {
     let policy = model(vocabulary().len(), 2.0);
-    let device = policy.device().inner();
-    let build = |combined: &CombinedConfig| combined.build(examples(), &device).unwrap();
     let actions = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
-    let bonus = config.diversity_bonus.iter();
-    let bonus = bonus.map(|bonus| Box::new(bonus.build(&device, None).unwrap()) as Box<_>);
-    let parts = Parts {
-        extensions: bonus.collect(),
-        combined: config.combined.as_ref().map(build),
-        ..parts(actions, pattern("w3"), policy, words())
-    };
+    let parts = Parts { extensions, ..parts(actions, pattern("w3"), policy, words()) };
     Grpo::new(parts, config, SEED).unwrap()
 }
 
+/// Begins a run, with auxiliary losses if `combined` is set.
+fn begin_with(config: GrpoConfig, combined: Option<CombinedConfig>) -> Grpo<Transformer> {
+    let build = |combined: CombinedConfig| {
+        let built = combined.build(examples(), &Device::flex(), SEED).unwrap();
+        Box::new(built) as Box<dyn StepExtension<_>>
+    };
+    begin(config, combined.map(build).into_iter().collect())
+}
+
 /// Performs several steps and returns their reports and the final weights.
-fn run(config: GrpoConfig, steps: u32) -> (Vec<StepReport>, Vec<f32>) {
-    let mut grpo = begin(config);
+fn run(combined: impl Into<Option<CombinedConfig>>, steps: u32) -> (Vec<StepReport>, Vec<f32>) {
+    let mut grpo = begin_with(config(), combined.into());
     let reports = (0..steps).map(|step| take_step(&mut grpo, step)).collect();
     (reports, parameters(grpo.policy()))
+}
+
+/// Returns a loss term of a step.
+fn term(report: &StepReport, name: &str) -> f64 {
+    Metrics::of(report, 0).get(&format!("combined/{name}")).unwrap()
 }
 
 /// Returns the gradient norm of a step, which is the only observable that AdamW does not rescale.
@@ -74,7 +79,7 @@ fn norm([supervised, grpo, diversity]: [f64; 3]) -> f64 {
 
 #[test]
 fn with_the_weight_of_grpo_alone_it_is_grpo() {
-    let (plain, combined) = (run(config(), 3), run(settings([0.0, 1.0, 0.0], 1), 3));
+    let (plain, combined) = (run(None, 3), run(settings([0.0, 1.0, 0.0], 1), 3));
     assert_eq!(plain.1, combined.1);
     let losses =
         |reports: &[StepReport]| reports.iter().map(|r| r.learned.loss()).collect::<Vec<_>>();
@@ -112,40 +117,37 @@ fn every_term_has_its_weight_and_moves_the_policy() {
 fn the_loss_is_the_weighted_sum_of_its_terms() {
     let reports = [1, 3].map(|every| run(settings([0.3, 0.5, 0.2], every), 2).0);
     for report in reports.iter().flatten() {
-        let terms = report.learned.combined.unwrap();
-        let sum = 0.3 * terms.supervised_loss + 0.5 * terms.grpo_loss - 0.2 * terms.diversity;
+        let [supervised, grpo, diversity] =
+            ["supervised_loss", "grpo_loss", "diversity"].map(|name| term(report, name));
+        let sum = 0.3 * supervised + 0.5 * grpo - 0.2 * diversity;
         assert!((report.learned.loss() - sum).abs() < 1e-12, "{report:?}");
-        assert!(terms.supervised_loss > 0.1 && (0.0..=1.0).contains(&terms.diversity));
-        let metrics = Metrics::of(report, 0);
-        assert_eq!(metrics.get("combined/diversity"), Some(terms.diversity));
-        assert_eq!(metrics.get("combined/supervised_loss"), Some(terms.supervised_loss));
-        assert_eq!(metrics.get("combined/grpo_loss"), Some(terms.grpo_loss));
-        let mean = Some(terms.mean_supervised_loss);
-        assert_eq!(metrics.get("combined/mean_supervised_loss"), mean);
+        assert!(supervised > 0.1 && (0.0..=1.0).contains(&diversity));
     }
     // Later optimizer steps use different examples and a policy that was trained on the previous
     // ones.
     let means = reports.each_ref().map(|reports| {
-        let terms = reports[0].learned.combined.unwrap();
-        (terms.supervised_loss, terms.mean_supervised_loss)
+        ["supervised_loss", "mean_supervised_loss"].map(|name| term(&reports[0], name))
     });
-    assert_eq!(means[0].0, means[0].1);
-    assert_eq!(means[0].0, means[1].0);
-    assert!((means[1].0 - means[1].1).abs() > 1e-6, "{means:?}");
-    assert_eq!(Metrics::of(&run(config(), 1).0[0], 0).get("combined/diversity"), None);
+    assert_eq!(means[0][0], means[0][1]);
+    assert_eq!(means[0][0], means[1][0]);
+    assert!((means[1][0] - means[1][1]).abs() > 1e-6, "{means:?}");
+    assert_eq!(Metrics::of(&run(None, 1).0[0], 0).get("combined/diversity"), None);
 }
 
 #[test]
 fn what_is_recorded_of_tokens_has_the_weight_of_grpo() {
-    let gradients = |config| {
-        let mut grpo = begin(config);
+    let gradients = |combined| {
+        let mut grpo = begin_with(config(), combined);
         grpo.set_recording(true);
         let report = take_step(&mut grpo, 0);
         let traces = report.samples().map(|sample| sample.trace.as_ref().unwrap());
-        let all = traces.flat_map(|t| t.gradients.iter().chain(&t.surrogate_gradients));
+        let all = traces.flat_map(|trace| {
+            let of = |name| trace.numbers[name].iter();
+            of("gradients").chain(of("surrogate_gradients"))
+        });
         all.copied().collect::<Vec<f64>>()
     };
-    let (plain, combined) = (gradients(config()), gradients(settings([0.3, 0.5, 0.2], 1)));
+    let (plain, combined) = (gradients(None), gradients(Some(settings([0.3, 0.5, 0.2], 1))));
     assert!(plain.iter().any(|gradient| gradient.abs() > 1e-4));
     assert!(plain.iter().zip(&combined).all(|(plain, half)| *half == 0.5 * plain));
 }
@@ -163,8 +165,7 @@ fn steps_of_examples_alone_follow_each_rollout() {
             report.observed.ledger.updates.iter().map(|update| update.completions.len()).collect();
         assert_eq!(used, [24, 0, 0]);
     }
-    let loss = |report: &StepReport| report.learned.combined.unwrap().mean_supervised_loss;
-    let (first, last) = (loss(&reports[0]), loss(&reports[11]));
+    let [first, last] = [0, 11].map(|step| term(&reports[step], "mean_supervised_loss"));
     assert!(last < 0.7 * first, "{last} of {first}");
 }
 
@@ -172,16 +173,17 @@ fn steps_of_examples_alone_follow_each_rollout() {
 #[test]
 fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
     let coef = 0.05;
-    let with_bonus = |mut config: GrpoConfig| {
+    let with_bonus = |combined| {
+        let mut config = config();
         config.loss.entropy_bonus = Some(EntropyBonus::Static { coef });
-        run(config, 1).0.remove(0)
+        take_step(&mut begin_with(config, combined), 0)
     };
-    let (alone, combined) = (with_bonus(config()), with_bonus(settings([0.3, 0.5, 0.2], 1)));
+    let (alone, combined) = (with_bonus(None), with_bonus(Some(settings([0.3, 0.5, 0.2], 1))));
     // The policy is the same, so the completions are too.
     let without = |report: &StepReport| report.learned.policy_loss() + report.learned.kl_penalty();
     assert_eq!(without(&alone), without(&combined));
     let entropy = combined.learned.tokens().kept_entropy().unwrap();
-    let grpo_loss = combined.learned.combined.unwrap().grpo_loss;
+    let grpo_loss = term(&combined, "grpo_loss");
     assert!(coef * entropy > 1e-3);
     assert!((without(&combined) - coef * entropy - grpo_loss).abs() < 1e-12);
 }
@@ -203,7 +205,7 @@ fn every_optimizer_step_is_in_the_norm_of_the_gradients() {
 fn diversity_can_be_held_up() {
     let after = |weight| {
         let (reports, _) = run(settings([0.0, 1.0, weight], 1), 25);
-        let last = reports[20..].iter().map(|report| report.learned.combined.unwrap().diversity);
+        let last = reports[20..].iter().map(|report| term(report, "diversity"));
         last.sum::<f64>() / 5.0
     };
     let (without, with) = (after(0.0), after(1.0));
@@ -213,8 +215,8 @@ fn diversity_can_be_held_up() {
 #[test]
 fn the_bonus_affects_advantages_but_not_rewards() {
     let bonus = DiversityBonusConfig { weight: 0.5, measure: BonusMeasure::Bleu, embedder: None };
-    let config = GrpoConfig { diversity_bonus: Some(bonus), ..config() };
-    let mut grpo = begin(config);
+    let bonus = bonus.build(&Device::flex(), None).unwrap();
+    let mut grpo = begin(config(), vec![Box::new(bonus)]);
     let names = grpo.reward_names();
     assert_eq!(names.terms, ["reward", "diversity_bonus"]);
     assert!(!names.parts.contains(&"diversity_bonus".into()));
@@ -236,20 +238,26 @@ fn the_bonus_affects_advantages_but_not_rewards() {
 
 #[test]
 fn refuses_invalid_combinations() {
-    let mut twice = settings([0.3, 0.5, 0.2], 1);
+    let check = |combined: &CombinedConfig, config: &GrpoConfig| {
+        let run = ConfiguredRun { config, extensions: &["combined"], has_prompts: true };
+        combined.check()?;
+        ExtensionConfig::<Transformer>::check(combined, &run)
+    };
+    let mut twice = config();
     twice.train.updates_per_rollout = 2;
     assert_eq!(
-        twice.check().unwrap_err().to_string(),
+        check(&settings([0.3, 0.5, 0.2], 1), &twice).unwrap_err().to_string(),
         "train.updates_per_rollout = 2 is not possible with [combined]: its diversity term is valid only for samples of the current policy, so each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
     );
-    let none = settings([0.3, 0.5, 0.2], 1).combined.unwrap();
-    let built = none.build(Vec::new(), &Device::flex()).err().unwrap().to_string();
+    let none = settings([0.3, 0.5, 0.2], 1);
+    let built = none.build(Vec::new(), &Device::flex(), SEED).err().unwrap().to_string();
     assert!(built.contains(" contains no examples"), "{built}");
-    assert!(settings([0.3, -0.5, 0.2], 1).check().is_err());
-    let refused = |weights, every| settings(weights, every).check().unwrap_err();
-    assert!(refused([0.3, 0.0, 0.2], 1).to_string().starts_with("combined.grpo_weight = 0 "));
-    let nothing = refused([0.0, 0.5, 0.2], 2).to_string();
+    let checked = |weights, every| check(&settings(weights, every), &config());
+    assert!(checked([0.3, -0.5, 0.2], 1).is_err());
+    let refused = |weights, every| checked(weights, every).unwrap_err().to_string();
+    assert!(refused([0.3, 0.0, 0.2], 1).starts_with("combined.grpo_weight = 0 "));
+    let nothing = refused([0.0, 0.5, 0.2], 2);
     assert!(nothing.starts_with("combined.every = 2 adds "), "{nothing}");
-    settings([0.0, 0.5, 0.2], 1).check().unwrap();
-    assert!(settings([0.3, 0.5, 0.2], 0).check().is_err());
+    checked([0.0, 0.5, 0.2], 1).unwrap();
+    assert!(checked([0.3, 0.5, 0.2], 0).is_err());
 }

@@ -3,9 +3,10 @@
 use grpo_core::{
     Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
 };
-use grpo_model::{ProductPrecision, WeightPrecision};
+use grpo_model::{ProductPrecision, Transformer, WeightPrecision};
 use grpo_train::{
-    AboveTolerance, Decay, GrpoConfig, PretrainConfig, ReplayConfig, ScoreFunctionConfig,
+    AboveTolerance, ArchiveConfig, ConfiguredRun, Decay, ExtensionConfig, ExtensionMetrics,
+    GrpoConfig, PretrainConfig, ReplayConfig, ScoreFunctionConfig, extension_kinds,
 };
 
 use crate::support::{config, optimizer};
@@ -347,10 +348,6 @@ fn guards_on_metrics_of_other_settings() {
         ("off_policy/dropped_ratio", "loss.off_policy_threshold"),
         ("sampling/corrected", correction),
         ("sampling/importance_sampling_ratio/min", correction),
-        ("combined/diversity", "a [combined] section"),
-        ("combined/grpo_loss", "a [combined] section"),
-        ("combined/mean_supervised_loss", "a [combined] section"),
-        ("combined/supervised_loss", "a [combined] section"),
     ] {
         let expected = format!(
             "guards[0]: watch = \"{watch}\": this run has no such metric; it requires {setting}"
@@ -381,42 +378,76 @@ fn guards_on_metrics_of_other_settings() {
     }
 }
 
+/// Guards know the metrics of all kinds of extensions.
+#[test]
+fn guards_on_metrics_of_extensions() {
+    let guarded = |watch: &str| {
+        let guard = serde_json::json!({"watch": watch, "above": 1.0, "action": "warn"});
+        GrpoConfig { guards: Some(vec![serde_json::from_value(guard).unwrap()]), ..config() }
+    };
+    let kinds = extension_kinds::<Transformer>();
+    for kind in &kinds {
+        assert!(!kind.metrics.is_empty(), "{kind:?}");
+        for metric in kind.metrics {
+            let with = ExtensionMetrics::of_kinds(&kinds, &[kind.name]);
+            guarded(metric).check_with(&with).unwrap();
+            let without = ExtensionMetrics::of_kinds(&kinds, &[]);
+            let keys: Vec<&str> = kind.keys.to_vec();
+            let error = guarded(metric).check_with(&without).unwrap_err().to_string();
+            let said = format!(
+                "guards[0]: watch = \"{metric}\": this run has no such metric; it requires a [{}] section",
+                keys[0]
+            );
+            assert!(error.starts_with(&said), "{error}");
+        }
+    }
+    let slip = guarded("combined/diversty");
+    let with = ExtensionMetrics::of_kinds(&kinds, &["combined"]);
+    let error = slip.check_with(&with).unwrap_err().to_string();
+    assert!(error.contains("did you mean 'combined/diversity'?"), "{error}");
+}
+
 #[test]
 fn replay_refuses_settings_it_cannot_be_used_with() {
-    let replayed = |change: fn(&mut GrpoConfig)| {
-        move |c: &mut GrpoConfig| {
-            c.replay = Some(ReplayConfig::default());
-            change(c);
-        }
+    let checked = |change: &dyn Fn(&mut GrpoConfig, &mut ReplayConfig)| {
+        let (mut config, mut replay) = (config(), ReplayConfig::default());
+        change(&mut config, &mut replay);
+        let archive = ArchiveConfig { replay: Some(replay), ..ArchiveConfig::default() };
+        archive.check_values()?;
+        config.check()?;
+        let run = ConfiguredRun { config: &config, extensions: &["archive"], has_prompts: false };
+        ExtensionConfig::<Transformer>::check(&archive, &run)
     };
-    check(
-        replayed(|c| c.replay.as_mut().unwrap().samples = 1),
+    let refused = |change: &dyn Fn(&mut GrpoConfig, &mut ReplayConfig), expected: &str| {
+        assert_eq!(checked(change).unwrap_err().to_string(), expected);
+    };
+    refused(
+        &|_, replay| replay.samples = 1,
         "replay.samples = 1 is out of range; expected 2 to 10000",
     );
     let unmodified = "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise; remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch";
-    check(replayed(|c| c.sampling.top_k = Some(3)), unmodified);
-    check(replayed(|c| c.sampling.top_p = Some(0.9)), unmodified);
-    check(replayed(|c| c.sampling.min_p = Some(0.1)), unmodified);
-    check(replayed(|c| c.sampling.weights = WeightPrecision::Bf16), unmodified);
-    check(
-        replayed(|c| {
-            c.loss.mismatch = Some(MismatchCorrection {
-                level: RatioLevel::Token,
-                mode: MismatchMode::Truncate,
-                min: 0.0,
-                max: 2.0,
-            });
-        }),
+    refused(&|c, _| c.sampling.top_k = Some(3), unmodified);
+    refused(&|c, _| c.sampling.top_p = Some(0.9), unmodified);
+    refused(&|c, _| c.sampling.min_p = Some(0.1), unmodified);
+    let corrected = MismatchCorrection {
+        level: RatioLevel::Token,
+        mode: MismatchMode::Truncate,
+        min: 0.0,
+        max: 2.0,
+    };
+    refused(&|c, _| c.loss.mismatch = Some(corrected), unmodified);
+    refused(
+        &|c, _| {
+            c.loss.mismatch = Some(corrected);
+            c.sampling.weights = WeightPrecision::Bf16;
+        },
         unmodified,
     );
-    check(
-        replayed(|c| c.advantage.aggregation = Aggregation::NormalizeThenSum),
+    refused(
+        &|c, _| c.advantage.aggregation = Aggregation::NormalizeThenSum,
         "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones; remove it, or [replay]",
     );
-    let mut accepted = config();
-    accepted.replay = Some(ReplayConfig::default());
-    accepted.check().unwrap();
+    checked(&|_, _| {}).unwrap();
     // Sampling and training round alike.
-    accepted.train.precision = ProductPrecision::Bf16;
-    accepted.check().unwrap();
+    checked(&|c, _| c.train.precision = ProductPrecision::Bf16).unwrap();
 }

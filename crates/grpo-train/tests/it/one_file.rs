@@ -39,7 +39,6 @@ fn the_first_steps_are_those_of_the_trainer_bit_for_bit() {
             prompts_per_step: example::PROMPTS,
             group_size: example::GROUP_SIZE,
             updates_per_rollout: example::UPDATES,
-            staleness: 0,
             micro_batch_tokens: 1 << 20,
             ..defaults.train
         },
@@ -55,7 +54,6 @@ fn the_first_steps_are_those_of_the_trainer_bit_for_bit() {
         actions: Arc::new(NextTokens { end_ids: vec![example::BOUNDARY] }),
         reward: Arc::new(Qed),
         extensions: Vec::new(),
-        combined: None,
         longest_prompt: 1,
         epoch: None,
         decode: Arc::new(example::decode),

@@ -7,11 +7,12 @@ use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::{Frozen, Transformer, weights_digest};
 use grpo_rollout::{Rollout, RolloutError, RolloutRequest, StepKey};
 use grpo_train::{
-    AboveTolerance, Actions, Ending, GrpoConfig, NextTokens, SavedState, StateNumbers, StepDone,
-    TrainError, TrainObserver, TrainerState, Training, unconditional_prompts,
+    AboveTolerance, Actions, ConfiguredRun, Ending, Grpo, GrpoConfig, NextTokens, Parts,
+    SamplingAhead, SavedState, StateNumbers, StepDone, StepExtensions, TrainError, TrainObserver,
+    TrainerState, Training, extension_kinds, unconditional_prompts,
 };
 
-use crate::support::{SEED, chains, config, grpo, molecules, vocabulary, with_actions};
+use crate::support::{SEED, chains, config, model, molecules, parts, vocabulary};
 
 /// What a run has sampled, and its policy after each step, from the initial one on.
 struct Kept {
@@ -33,16 +34,27 @@ impl TrainObserver<Transformer> for Kept {
     }
 }
 
-fn stale(staleness: u32) -> GrpoConfig {
+fn corrected() -> GrpoConfig {
     let mut config = config();
     config.train.steps = 6;
-    config.train.staleness = staleness;
     config.sampler_check.above = Some(AboveTolerance::Correct);
     config
 }
 
-fn begin(config: &GrpoConfig) -> (Training<Transformer>, Kept) {
-    let training = Training::new(grpo(config.clone(), chains()), None);
+/// Creates a run with the local engine, or with another one.
+fn ahead(staleness: u32, actions: Arc<dyn Actions<Transformer>>) -> Training<Transformer> {
+    let ahead = SamplingAhead::new(staleness, [3, 8]);
+    let extensions: StepExtensions<Transformer> = match staleness {
+        0 => Vec::new(),
+        _ => vec![Box::new(ahead)],
+    };
+    let parts = parts(actions, molecules(0.7), model(vocabulary().len(), 2.0), chains());
+    Training::new(Grpo::new(Parts { extensions, ..parts }, corrected(), SEED).unwrap(), None)
+}
+
+fn begin(staleness: u32) -> (Training<Transformer>, Kept) {
+    let training =
+        ahead(staleness, Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }));
     let policies = vec![training.policy().clone()];
     (training, Kept { groups: Vec::new(), staleness: Vec::new(), policies })
 }
@@ -56,8 +68,7 @@ fn run_to(training: &mut Training<Transformer>, last: u32, kept: &mut Kept) {
 #[test]
 fn a_step_learns_from_the_policy_of_as_many_steps_ago() {
     for staleness in [0, 1, 2, 5, 9] {
-        let config = stale(staleness);
-        let (mut training, mut kept) = begin(&config);
+        let (config, (mut training, mut kept)) = (corrected(), begin(staleness));
         run_to(&mut training, 6, &mut kept);
         let prompts = unconditional_prompts(3, vocabulary().boundary());
         for step in 0..6_u32 {
@@ -85,11 +96,11 @@ fn a_step_learns_from_the_policy_of_as_many_steps_ago() {
 fn a_pool_with_one_thread_does_not_wait_for_itself() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let groups = pool.install(|| {
-        let (mut training, mut kept) = begin(&stale(1));
+        let (mut training, mut kept) = begin(1);
         run_to(&mut training, 3, &mut kept);
         kept.groups
     });
-    let (mut training, mut kept) = begin(&stale(1));
+    let (mut training, mut kept) = begin(1);
     run_to(&mut training, 3, &mut kept);
     assert_eq!(groups, kept.groups);
 }
@@ -98,32 +109,50 @@ fn a_pool_with_one_thread_does_not_wait_for_itself() {
 #[test]
 fn a_resumed_run_learns_from_the_same_rollouts() {
     for staleness in [1, 3] {
-        let config = stale(staleness);
-        let (mut whole, mut expected) = begin(&config);
+        let (mut whole, mut expected) = begin(staleness);
         run_to(&mut whole, 6, &mut expected);
-        let (mut first, mut kept) = begin(&config);
+        let (mut first, mut kept) = begin(staleness);
         run_to(&mut first, 2, &mut kept);
         let TrainerState { numbers, moments, reference } = first.state();
         let text = serde_json::to_string(&numbers).unwrap();
-        assert!(text.contains("\"ahead\":[{\"step\":2,\"policy_version\":"));
+        assert!(text.contains("\"staleness\":[{\"step\":2,\"policy_version\":"), "{text}");
         let numbers: StateNumbers = serde_json::from_str(&text).unwrap();
         assert!(reference.is_none());
-        let (mut second, mut rest) = begin(&config);
+        let (mut second, mut rest) = begin(staleness);
         let saved = SavedState { numbers, moments: moments.read(), reference: None };
         second.restore(first.policy().clone(), saved).unwrap();
         run_to(&mut second, 6, &mut rest);
         assert_eq!(rest.groups, expected.groups[2..]);
         assert_eq!(weights_digest(second.policy()), weights_digest(whole.policy()));
         // Without them, it would differ.
-        let (mut third, mut without) = begin(&config);
+        let (mut third, mut without) = begin(staleness);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut value = value.as_object().unwrap().clone();
-        value.remove("ahead");
-        let numbers: StateNumbers = serde_json::from_value(value.into()).unwrap();
+        let ahead = value.remove("extensions").unwrap()["staleness"].clone();
+        let numbers: StateNumbers = serde_json::from_value(value.clone().into()).unwrap();
         let saved = SavedState { numbers, moments: moments.read(), reference: None };
         third.restore(first.policy().clone(), saved).unwrap();
         run_to(&mut third, 6, &mut without);
         assert_ne!(without.groups, expected.groups[2..]);
+        // Older versions saved them in the state itself.
+        let mut value = serde_json::Value::from(value);
+        value["ahead"] = ahead.clone();
+        let read = |value: &serde_json::Value| {
+            let numbers: StateNumbers = serde_json::from_value(value.clone()).unwrap();
+            let saved = SavedState { numbers, moments: moments.read(), reference: None };
+            let (mut resumed, kept) = begin(staleness);
+            resumed.restore(first.policy().clone(), saved).map(|()| (resumed, kept))
+        };
+        let (mut old, mut rest) = read(&value).unwrap();
+        run_to(&mut old, 6, &mut rest);
+        assert_eq!(rest.groups, expected.groups[2..]);
+        // Rollouts of other steps are refused.
+        value["ahead"][0]["step"] = 3.into();
+        let error = read(&value).err().unwrap().to_string();
+        assert!(
+            error.contains("the rollout of step 4 is not one of this run's next steps"),
+            "{error}"
+        );
     }
 }
 
@@ -186,28 +215,37 @@ impl Actions<Transformer> for FailingActions {
 fn nothing_is_sampled_after_a_failed_rollout() {
     let asked = Arc::new(AtomicUsize::new(0));
     let actions = FailingActions { most: 3, asked: Arc::clone(&asked) };
-    let policy = crate::support::model(vocabulary().len(), 2.0);
-    let grpo = with_actions(Arc::new(actions), molecules(0.7), policy, stale(3), SEED, chains());
-    let grpo = grpo.unwrap();
-    let mut training = Training::new(grpo, None);
-    let (mut kept, boundary) = (begin(&stale(3)).1, vocabulary().boundary());
+    let mut training = ahead(3, Arc::new(actions));
+    let (mut kept, boundary) = (begin(3).1, vocabulary().boundary());
     let prompts = |_| Ok(unconditional_prompts(3, boundary));
     let error = training.run_to(6, prompts, &mut kept).unwrap_err();
     assert_eq!(error.to_string(), "sampling: the server is down");
     assert_eq!((training.steps(), asked.load(Ordering::Relaxed)), (3, 4));
     // The state is that of a run without rollouts that were sampled ahead.
     let text = serde_json::to_string(&training.state().numbers).unwrap();
-    assert!(!text.contains("\"ahead\""));
+    assert!(!text.contains("\"staleness\""), "{text}");
 }
 
 #[test]
 fn differences_must_be_corrected() {
-    let mut config = stale(1);
-    config.sampler_check.above = None;
+    let kinds = extension_kinds::<Transformer>();
+    let kind = kinds.iter().find(|kind| kind.keys.contains(&"train.staleness")).unwrap();
+    let parse = |staleness: i64| {
+        let keys = toml::toml! { train = { staleness = 0 } };
+        let mut keys = keys;
+        keys["train"]["staleness"] = staleness.into();
+        (kind.parse)(keys, &[])
+    };
+    let ahead = parse(1).unwrap().unwrap();
+    let check = |config: &GrpoConfig| {
+        ahead.check(&ConfiguredRun { config, extensions: &["staleness"], has_prompts: false })
+    };
+    check(&corrected()).unwrap();
     assert_eq!(
-        config.check().unwrap_err().to_string(),
+        check(&config()).unwrap_err().to_string(),
         "train.staleness = 1 samples from earlier policies than the trained one, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\""
     );
-    let error = stale(17).check().unwrap_err().to_string();
+    let error = parse(17).unwrap_err().to_string();
     assert_eq!(error, "train.staleness = 17 is out of range; expected 0 to 16");
+    assert!(parse(0).unwrap().is_none());
 }

@@ -36,12 +36,15 @@ fn what_is_learned_is_the_same_bit_for_bit() {
         assert_eq!(numbers(&with), numbers(&without), "{loss:?}");
         assert!(without.samples().all(|sample| sample.trace.is_none()));
         for (trace, completion) in traces(&with.groups).into_iter().zip(completions(&with)) {
-            let TokenTrace { logprobs, ref_logprobs, entropies, .. } = trace;
-            let TokenTrace { gradients, surrogate_gradients, outcomes, .. } = trace;
-            let lists = [logprobs, ref_logprobs, entropies, gradients, surrogate_gradients];
-            assert!(lists.iter().all(|list| list.len() == completion.actions()));
+            let TokenTrace { numbers, outcomes } = trace;
+            let names: Vec<&str> = numbers.iter().map(|(name, _)| name).collect();
+            assert_eq!(
+                names,
+                ["logprobs", "ref_logprobs", "entropies", "gradients", "surrogate_gradients"]
+            );
+            assert!(numbers.iter().all(|(_, list)| list.len() == completion.actions()));
             assert_eq!(outcomes.len(), completion.actions());
-            for (words, gradient) in outcomes.iter().zip(surrogate_gradients) {
+            for (words, gradient) in outcomes.iter().zip(&numbers["surrogate_gradients"]) {
                 let outcomes = TokenOutcome::split(words).unwrap();
                 let is_one_an_update = outcomes.len() == 2 && outcomes[0] != outcomes[1];
                 assert!(is_one_an_update || outcomes.len() == 1, "{words}");
@@ -89,18 +92,22 @@ fn numbers_are_those_of_the_definitions() {
                 (logprobs(&policy, completion), logprobs(&reference, completion));
             let weight = 1.0 / (completion.actions() * all.len()) as f64;
             for (t, distribution) in log_softmax(&policy, completion).iter().enumerate() {
-                close(record.logprobs[t], of_policy[t], 1e-5);
-                close(record.ref_logprobs[t], of_reference[t], 1e-5);
+                close(record.numbers["logprobs"][t], of_policy[t], 1e-5);
+                close(record.numbers["ref_logprobs"][t], of_reference[t], 1e-5);
                 let entropy: f64 = distribution.iter().map(|log| -log.exp() * log).sum();
-                close(record.entropies[t], entropy, 1e-5);
+                close(record.numbers["entropies"][t], entropy, 1e-5);
                 let surrogate = -advantage * weight;
-                close(record.surrogate_gradients[t], surrogate, 1e-6 * weight);
+                close(record.numbers["surrogate_gradients"][t], surrogate, 1e-6 * weight);
                 // k3 = exp(e) − e − 1, where e = log π_ref − log π_θ, multiplied by ρ if bias
                 // correction is enabled.
                 let e = of_reference[t] - of_policy[t];
                 let k3 = if bias_correction { e.exp() - e - 1.0 } else { 0.0 };
                 let kl = 0.3 * (k3 + 1.0 - e.exp()) * weight;
-                close(record.gradients[t] - record.surrogate_gradients[t], kl, 1e-5 * weight);
+                close(
+                    record.numbers["gradients"][t] - record.numbers["surrogate_gradients"][t],
+                    kl,
+                    1e-5 * weight,
+                );
                 largest_kl = largest_kl.max(kl.abs());
                 let outcome = match *advantage == 0.0 {
                     true => TokenOutcome::ZeroAdvantage,
@@ -145,20 +152,20 @@ fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
     // The policy doesn't change, so both updates must be the same.
     let twice = updated(2, 0.0);
     for (once, twice) in traces(&once).into_iter().zip(traces(&twice)) {
-        for (once, twice) in once.gradients.iter().zip(&twice.gradients) {
+        for (once, twice) in once.numbers["gradients"].iter().zip(&twice.numbers["gradients"]) {
             assert_eq!(2.0 * once, *twice);
         }
         assert!(twice.outcomes.iter().all(|words| !words.contains('+')));
-        assert_eq!(once.logprobs, twice.logprobs);
+        assert_eq!(once.numbers["logprobs"], twice.numbers["logprobs"]);
     }
     // After a large update, many tokens are clipped.
     let far = updated(2, 0.03);
     let mut clipped = 0;
     for (once, far) in traces(&once).into_iter().zip(traces(&far)) {
-        assert_eq!(once.logprobs, far.logprobs, "those of the first update");
+        assert_eq!(once.numbers["logprobs"], far.numbers["logprobs"], "those of the first update");
         for (t, words) in far.outcomes.iter().enumerate() {
             if words == "moved+clipped" {
-                assert_eq!(far.gradients[t], once.gradients[t]);
+                assert_eq!(far.numbers["gradients"][t], once.numbers["gradients"][t]);
                 clipped += 1;
             }
         }
@@ -175,7 +182,7 @@ fn what_nothing_scored_is_said_to_be_so() {
     let (_, groups) = learned(groups, &plain(), 0.0);
     for (place, trace) in traces(&groups).into_iter().enumerate() {
         let is_scored = ![3, 9].contains(&place);
-        for (words, gradient) in trace.outcomes.iter().zip(&trace.gradients) {
+        for (words, gradient) in trace.outcomes.iter().zip(&trace.numbers["gradients"]) {
             assert_eq!(words == TokenOutcome::NotScored.name(), !is_scored, "{place}");
             assert!(is_scored || *gradient == 0.0);
         }
@@ -192,8 +199,8 @@ fn a_corrected_step_tells_of_the_loss_that_was_used() {
     let (result, wrong) = learned(wrong, &GrpoConfig { sampler_check, ..plain() }, 0.0);
     assert_eq!(result.corrected, Some(true));
     for (plain, corrected) in traces(&plain_groups).into_iter().zip(traces(&wrong)) {
-        let expected = plain.gradients[0] * 0.25_f64.exp();
-        close(corrected.gradients[0], expected, 1e-4 * expected.abs());
+        let expected = plain.numbers["gradients"][0] * 0.25_f64.exp();
+        close(corrected.numbers["gradients"][0], expected, 1e-4 * expected.abs());
         assert!(corrected.outcomes.iter().all(|words| !words.contains('+')));
     }
 }
