@@ -306,8 +306,15 @@ pub(crate) struct DataSection<K> {
 impl<K: Serialize + DeserializeOwned> DataSection<K> {
     /// Parses the section. `formats` are the available file formats.
     pub(crate) fn parse(section: Table, formats: &[DataFormat]) -> Result<Self, ConfigFault> {
+        let selected = formats.iter().find(|format| (format.is_selected)(&section));
         let (reader, keys) = reader(section, formats)?;
-        Ok(Self { keys: deserialize_settings(keys)?, reader })
+        let keys = deserialize_settings(keys).map_err(|fault: ConfigFault| {
+            let of_format = selected.filter(|_| fault.message.starts_with("unknown key"));
+            let more = of_format.iter().flat_map(|format| format.keys);
+            let more: String = more.map(|key| format!(", `{key}`")).collect();
+            ConfigFault { message: format!("{}{more}", fault.message), ..fault }
+        })?;
+        Ok(Self { keys, reader })
     }
 
     /// Returns all keys of the section, including defaults.

@@ -7,7 +7,7 @@ use grpo_model::weights_digest;
 use grpo_run::{
     EventKind, Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan,
     ReferencePlan, ReferenceUpdate, RunError, RunFolder, StoredWeights, audit, audit_records,
-    unreadable, verify,
+    last_state, unreadable, verify,
 };
 use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
 use serde::de::DeserializeOwned;
@@ -131,7 +131,7 @@ fn some_steps(
     let path = folder.ledger_path();
     match ledger {
         Some(ledger) if !ledger.is_empty() => return Ok(ledger),
-        None if !folder.read_metrics()?.is_empty() => anyhow::bail!(
+        None if folder.has_steps()? => anyhow::bail!(
             "`{}` does not exist: it was removed, or the run was created by an older version without a ledger; restore it from a copy, or train again",
             path.display()
         ),
@@ -139,7 +139,7 @@ fn some_steps(
     }
     let run = folder.path().display().to_string();
     let resume = command_line(["grpo", "train", "--resume", &run]);
-    match folder.read_events()?.pop().map(|event| event.what) {
+    match last_state(folder.read_events()?) {
         Some(EventKind::Stopped { reason }) => anyhow::bail!(
             "nothing to audit: `{run}` stopped before its first step: {reason}; resume it with `{resume}`"
         ),

@@ -13,7 +13,7 @@ use grpo_model::{
 };
 use grpo_report::command_of;
 use grpo_run::{
-    EventKind, Existing, RunError, RunFolder, move_aside, sha256_of_manifest,
+    EventKind, Existing, RunError, RunFolder, last_state, move_aside, sha256_of_manifest,
     write_folder_atomically, write_manifest,
 };
 
@@ -154,15 +154,7 @@ fn suspicious_weights(folder: &Path, model: &Transformer) -> Option<String> {
 pub(crate) fn unfinished_run(folder: &Path) -> Option<String> {
     let place = folder.canonicalize().ok()?;
     let run = RunFolder::open(place.parent()?).ok()?;
-    let events = run.read_events().ok()?;
-    let state = events.into_iter().rev().map(|event| event.what).find(|what| {
-        use EventKind::{Finished, Interrupted, Resumed, Started, Stopped};
-        matches!(
-            what,
-            Finished { .. } | Interrupted {} | Resumed { .. } | Started {} | Stopped { .. }
-        )
-    });
-    let state = match state {
+    let state = match last_state(run.read_events().ok()?) {
         Some(EventKind::Finished { .. }) => return None,
         Some(EventKind::Stopped { .. }) => "a run that stopped before its end",
         _ => "an unfinished run",

@@ -14,7 +14,7 @@ use crate::device::chosen;
 use crate::output::{command_line, say};
 use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_folders::refuse_inside;
-use crate::used_inputs::info_with_inputs;
+use crate::used_inputs::{info_with_inputs, update_paths};
 use crate::written_by::result_of;
 
 /// Returns what happens to an existing run: with `force`, it is renamed.
@@ -131,6 +131,16 @@ pub(crate) fn config_of_run(
         other == command,
         "`{run}` is a run of `grpo {other}`; expected a run of `grpo {command}`"
     );
+    Ok(keys)
+}
+
+/// Like [`config_of_run`], with the paths that the inputs have now.
+pub(crate) fn config_with_inputs(
+    folder: &RunFolder,
+    command: &str,
+) -> anyhow::Result<config::Loaded<toml::Table>> {
+    let mut keys = config_of_run(folder, command)?;
+    update_paths(folder, &mut keys.value);
     Ok(keys)
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn stopped_at_start(
     is_resumed: bool,
     reason: String,
 ) -> anyhow::Result<()> {
-    if !folder.read_metrics()?.is_empty() {
+    if folder.has_steps()? {
         return Ok(());
     }
     let mut events = open_events(folder, 0, 0, is_resumed)?;

@@ -28,10 +28,10 @@ use crate::interrupt::{self, Interrupted};
 use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
-    Reopened, create_run, existing, last_whole, reopen, stay_on_device, unlisted,
+    Reopened, config_with_inputs, create_run, existing, last_whole, reopen, stay_on_device,
+    unlisted,
 };
 use crate::run_log::{RunLog, open_events};
-use crate::used_inputs::config_with_inputs;
 
 /// A parsed supervised command whose run folder has not been created yet.
 pub struct Request<F> {

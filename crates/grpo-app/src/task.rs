@@ -17,6 +17,7 @@ use crate::args::RunArguments;
 use crate::data::DataFormat;
 use crate::eval::{CompletionRow, RowFormat, Suite, TEXT_ROWS, TEXT_SUITE};
 use crate::models::Loaded;
+use crate::output::Formats;
 use crate::source::SourceKind;
 
 /// A task to train models for, e.g. generating molecules, writing replies or filling blanks. All
@@ -182,6 +183,12 @@ pub trait TaskSampling {
     /// Returns the files that the task's options name, which no output may replace.
     fn inputs(&self, _options: &ArgMatches) -> Vec<PathBuf> {
         Vec::new()
+    }
+
+    /// Returns what is written about a model of this task without prompts, or `None` if the folder
+    /// contains another model.
+    fn outputs(&self, _options: &ArgMatches, _model: &Path) -> Option<Formats> {
+        None
     }
 
     /// Rejects options that have no effect because [`Self::sampler`] is not used.

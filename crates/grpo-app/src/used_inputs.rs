@@ -8,9 +8,7 @@ use grpo_data::regular_file;
 use grpo_run::{RenamedInput, RunFolder, RunInfo, sha256_of_manifest};
 use toml::{Table, Value};
 
-use crate::config;
 use crate::output::{say, say_aside};
-use crate::run_files::config_of_run;
 
 /// Levels of folders that are searched for runs.
 const LEVELS: usize = 4;
@@ -31,19 +29,14 @@ pub(crate) fn info_with_inputs(folder: &RunFolder) -> anyhow::Result<RunInfo> {
     Ok(info)
 }
 
-/// Like [`config_of_run`], with the paths that the inputs have now.
-pub(crate) fn config_with_inputs(
-    folder: &RunFolder,
-    command: &str,
-) -> anyhow::Result<config::Loaded<Table>> {
-    let mut keys = config_of_run(folder, command)?;
+/// Replaces the paths of renamed inputs in the recorded configuration of a run.
+pub(crate) fn update_paths(folder: &RunFolder, keys: &mut Table) {
     // Other code reports a run.json that cannot be read.
     let renamed = folder.read_info().map(|mut info| info.find_renamed()).unwrap_or_default();
     if !renamed.is_empty() {
-        let keys = keys.value.iter_mut().filter(|(key, _)| *key != "run");
+        let keys = keys.iter_mut().filter(|(key, _)| *key != "run");
         keys.for_each(|(_, value)| rename(value, &renamed));
     }
-    Ok(keys)
 }
 
 /// Replaces the paths of renamed inputs in a value of a configuration.

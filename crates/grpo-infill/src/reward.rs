@@ -239,7 +239,7 @@ impl Reward for InfillReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let outcome = |sample| match self.score_one(sample) {
             Ok(scored) => Outcome::Scored(scored),
-            Err(reason) => Outcome::Failed { reason },
+            Err(reason) => Outcome::failed(reason),
         };
         samples.par_iter().map(outcome).collect()
     }

@@ -255,6 +255,7 @@ impl DataReader for MoleculeKeys {
             validation_fraction,
             seed,
             min_molecules: self.min_molecules,
+            needs_conditions: self.conditions.as_ref().is_some_and(|new| new.from_columns),
         };
         let corpus = Corpus::read(file, &self.options(), vocabulary, &options)?;
         let longest = corpus.report.longest;

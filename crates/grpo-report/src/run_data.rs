@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use grpo_data::statistics::percentile_of_sorted;
 use grpo_data::{in_plain_words, shell_word};
-use grpo_run::{BestTable, Comparison, CompletionRecord, Event, EventKind, RunFolder, RunInfo};
+use grpo_run::{
+    BestTable, Comparison, CompletionRecord, Event, EventKind, RunFolder, RunInfo, last_state,
+};
 use serde_json::{Map, Value};
 
 use crate::drawing::Drawing;
@@ -68,11 +70,11 @@ pub fn command_of(config: &toml::Table) -> &'static str {
 }
 
 /// Returns the error of a run without steps. If it failed, the error has the reason.
-fn no_step(path: &Path, config: &toml::Table, mut events: Vec<Event>) -> ReportError {
+fn no_step(path: &Path, config: &toml::Table, events: Vec<Event>) -> ReportError {
     let (command, run) = (command_of(config), path.display().to_string());
     let resume = format!("grpo {command} --resume {}", shell_word(&run));
     let path = path.to_owned();
-    match events.pop().map(|event| event.what) {
+    match last_state(events) {
         Some(EventKind::Stopped { reason }) => ReportError::Stopped { path, reason, resume },
         _ => ReportError::NoStep { path, resume },
     }

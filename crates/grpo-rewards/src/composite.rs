@@ -65,7 +65,7 @@ impl Reward for CompositeReward {
                 own.len(),
                 samples.len()
             );
-            return vec![Outcome::Failed { reason }; samples.len()];
+            return vec![Outcome::failed(reason); samples.len()];
         }
         let outcome = |index: usize| {
             let of_sample = of_parts.iter().map(|outcomes| &outcomes[index]);
@@ -111,6 +111,10 @@ impl Reward for CompositeReward {
         self.parts.iter().any(|part| part.reward.uses_identity())
     }
 
+    fn scores_invalid(&self) -> bool {
+        self.parts.iter().any(|part| part.reward.scores_invalid())
+    }
+
     fn cancel(&self) {
         self.parts.iter().for_each(|part| part.reward.cancel());
     }
@@ -134,8 +138,8 @@ impl CompositeReward {
         let mut validity: Option<f64> = None;
         for (part, outcome) in self.parts.iter().zip(outcomes) {
             match outcome {
-                Outcome::Failed { reason } => return part.failed(reason),
-                Outcome::Abstained => abstained = true,
+                Outcome::Failed { reason, .. } => return part.failed(reason),
+                Outcome::Abstained { .. } => abstained = true,
                 Outcome::Scored(scored) => match part.transform.of(scored.total) {
                     Ok(value) => {
                         terms.push((part.weight, value));
@@ -151,13 +155,13 @@ impl CompositeReward {
         if self.shows_validity() {
             parts.extend(validity.map(|valid| (VALID.into(), valid)));
         }
-        if abstained { Outcome::Abstained } else { Outcome::Scored(Scored::new(terms, parts)) }
+        if abstained { Outcome::abstained() } else { Outcome::Scored(Scored::new(terms, parts)) }
     }
 }
 
 impl Part {
     fn failed(&self, reason: &str) -> Outcome {
-        Outcome::Failed { reason: format!("part '{}': {reason}", self.name) }
+        Outcome::failed(format!("part '{}': {reason}", self.name))
     }
 
     fn part_names(&self) -> Vec<PartName> {

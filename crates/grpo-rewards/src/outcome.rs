@@ -56,6 +56,11 @@ pub trait Reward: Send + Sync {
         false
     }
 
+    /// Returns whether invalid completions are scored like all others, and have no fixed score.
+    fn scores_invalid(&self) -> bool {
+        false
+    }
+
     /// Ends all work of external programs shortly afterwards. What is being scored fails. The
     /// reward is not used any more after this.
     fn cancel(&self) {}

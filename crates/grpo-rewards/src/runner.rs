@@ -176,6 +176,11 @@ impl RewardRunner {
         self.reward.is_deterministic()
     }
 
+    /// Returns whether invalid completions have no fixed score. See [`Reward::scores_invalid`].
+    pub fn scores_invalid(&self) -> bool {
+        self.reward.scores_invalid()
+    }
+
     /// Redirects the output of external programs. See [`Reward::keep_output_in`].
     pub fn keep_output_in(&self, folder: &Path) {
         self.reward.keep_output_in(folder);
@@ -289,7 +294,7 @@ impl RewardRunner {
 }
 
 fn failures(count: usize, reason: String) -> Vec<Outcome> {
-    vec![Outcome::Failed { reason }; count]
+    vec![Outcome::failed(reason); count]
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
@@ -337,7 +342,7 @@ mod tests {
     fn assert_all_failed(outcomes: &[Outcome], expected: &str) {
         assert_eq!(outcomes.len(), 2);
         for outcome in outcomes {
-            let Outcome::Failed { reason } = outcome else { panic!("{outcome:?}") };
+            let Outcome::Failed { reason, .. } = outcome else { panic!("{outcome:?}") };
             assert!(reason.contains(expected), "{reason}");
         }
     }
@@ -358,7 +363,7 @@ mod tests {
             "exceeded its time limit of 200ms",
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
-        assert_all_failed(&run(|_| vec![Outcome::Abstained]), "returned 1 outcomes for 2");
+        assert_all_failed(&run(|_| vec![Outcome::abstained()]), "returned 1 outcomes for 2");
     }
 
     /// The trainer would panic outside of the reward's thread.
@@ -372,7 +377,7 @@ mod tests {
         assert_all_failed(&run(move |_| undeclared.clone()), "the component `luck`");
         let uneven = vec![scored(1.0, &[]), scored(0.5, &[])];
         assert_all_failed(&run(move |_| uneven.clone()), "weights [0.5] for one completion");
-        let even = vec![scored(0.5, &[]), Outcome::Abstained];
+        let even = vec![scored(0.5, &[]), Outcome::abstained()];
         assert_eq!(run(move |_| even.clone())[0].total(), Some(0.25));
     }
 
@@ -383,7 +388,7 @@ mod tests {
         impl Reward for Hangs {
             fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
                 let _cancelled = self.0.lock().unwrap().recv();
-                vec![Outcome::Abstained; samples.len()]
+                vec![Outcome::abstained(); samples.len()]
             }
 
             fn parts(&self) -> Vec<PartName> {
@@ -418,7 +423,7 @@ mod tests {
         let hangs = move |batch: &[RewardInput]| {
             counted.fetch_add(1, Ordering::SeqCst);
             let _gone = ended.lock().unwrap().recv();
-            vec![Outcome::Abstained; batch.len()]
+            vec![Outcome::abstained(); batch.len()]
         };
         let runner = RewardRunner::new(Arc::new(Of(hangs)), Duration::from_millis(200));
         let score = || runner.clone().score(vec!["a".into(), "bc".into()]);
@@ -430,7 +435,7 @@ mod tests {
         }
         drop(end);
         let began = std::time::Instant::now();
-        while score() != vec![Outcome::Abstained; 2] {
+        while score() != vec![Outcome::abstained(); 2] {
             assert!(began.elapsed() < Duration::from_secs(60), "hung batches that ended count");
         }
         assert!(begun.load(Ordering::SeqCst) > MOST_OVERDUE);

@@ -173,7 +173,7 @@ impl Archive {
                 new.insert(text);
             }
             // Copies of a new completion get its score afterwards.
-            is_refused.then_some(Outcome::Abstained)
+            is_refused.then_some(Outcome::abstained())
         };
         canonical.iter().map(|text| outcome(text.as_deref()?)).collect()
     }

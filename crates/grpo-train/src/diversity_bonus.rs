@@ -261,12 +261,12 @@ mod tests {
         bonus(1.0).add(&mut equal).unwrap();
         assert!(equal[0].samples[0].bonus.unwrap().value.abs() < 1e-6);
 
-        let failed = Outcome::Failed { reason: "no".to_owned() };
+        let failed = Outcome::failed("no".to_owned());
         let validity = |valid: f64| {
             let parts = vec![("looks.valid".into(), valid)];
             Outcome::Scored(Scored::new(vec![(1.0, valid)], parts))
         };
-        let outcomes = [scored(0.5), validity(1.0), validity(0.0), failed, Outcome::Abstained];
+        let outcomes = [scored(0.5), validity(1.0), validity(0.0), failed, Outcome::abstained()];
         let texts = ["the same", "the same", "C(", "other", "the same"];
         let samples: Vec<(&str, Outcome)> = texts.into_iter().zip(outcomes).collect();
         let mut groups = [group(&samples)];
@@ -311,7 +311,7 @@ mod tests {
         let config =
             DiversityBonusConfig { weight: 0.5, measure: BonusMeasure::Tanimoto, embedder: None };
         let build = |similarity| config.build(&Device::flex(), similarity);
-        let samples = [("0", scored(0.1)), ("0.5", scored(0.2)), ("x", Outcome::Abstained)];
+        let samples = [("0", scored(0.1)), ("0.5", scored(0.2)), ("x", Outcome::abstained())];
         let mut groups = [group(&samples)];
         build(Some(Numbers::empty)).unwrap().add(&mut groups).unwrap();
         let bonus = |index: usize| groups[0].samples[index].bonus;

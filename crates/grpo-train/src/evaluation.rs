@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn counts_empty_completions_separately() {
         let groups = [["so it goes on", "so it goes on"], ["", " "]].map(|texts| {
-            let mut group = group(vec![Outcome::Abstained; 2]);
+            let mut group = group(vec![Outcome::abstained(); 2]);
             let samples = group.samples.iter_mut().zip(texts);
             samples.for_each(|(sample, text)| sample.text = text.to_owned());
             group
@@ -175,7 +175,7 @@ mod tests {
         let metrics = evaluated.metrics();
         assert_eq!(metrics.get("eval_empty"), Some(0.5));
         assert_eq!(metrics.get("eval_self_bleu"), Some(alike.self_bleu / 2.0));
-        let alone = Evaluated { groups: vec![group(vec![Outcome::Abstained])], ..evaluated };
+        let alone = Evaluated { groups: vec![group(vec![Outcome::abstained()])], ..evaluated };
         assert_eq!(alone.metrics().get("eval_empty"), None);
     }
 }

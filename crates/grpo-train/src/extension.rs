@@ -430,7 +430,7 @@ mod tests {
         }
 
         fn score(&self, inputs: &[RewardInput]) -> Vec<Outcome> {
-            inputs.iter().map(|_| Outcome::Abstained).collect()
+            inputs.iter().map(|_| Outcome::abstained()).collect()
         }
     }
 

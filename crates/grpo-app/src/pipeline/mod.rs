@@ -275,6 +275,14 @@ fn run_stages(
                     "{:<width$} {place} is finished and reused{force}",
                     stage.name
                 ));
+                if let Some((path, place)) = stage.written.changed() {
+                    say_aside(format_args!(
+                        "{:<width$} warning: {} has changed since this pipeline wrote it, and is used as it is; rename {} to run the stage again",
+                        stage.name,
+                        path.display(),
+                        place.display()
+                    ));
+                }
                 Outcome::Reused
             }
             Plan::Resume(_) | Plan::Run { .. }

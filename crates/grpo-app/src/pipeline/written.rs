@@ -136,6 +136,17 @@ impl Written {
         places
     }
 
+    /// Returns a result that has changed since this pipeline wrote it, and the file or folder that contains
+    /// all results of the command.
+    pub(super) fn changed(&self) -> Option<(PathBuf, PathBuf)> {
+        let mut known = self.known().into_iter();
+        let is_changed =
+            |own: &WrittenPath| own.sha256.is_some() && own.sha256 != sha256_of(&own.path);
+        let WrittenPath { path, .. } = known.find(is_changed)?;
+        let place = self.place_of(&path);
+        Some((path, place))
+    }
+
     /// Records that a command begins. What does not exist yet will be its own.
     ///
     /// # Errors

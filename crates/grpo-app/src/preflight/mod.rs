@@ -33,7 +33,7 @@ pub(crate) fn preflight(
     let phase = Phase::begin("sampling and scoring a trial batch");
     let trial = Trial::of(file, grpo, prompts, codec, actions)?;
     drop(phase);
-    trial.iter().try_for_each(|trial| trial.refuse_failures(file))?;
+    trial.iter().try_for_each(|trial| trial.refuse_without_score(file))?;
     let seconds = trial.as_ref().map(Trial::seconds_per_completion);
     let ranks = grpo.learner().ranks().count();
     let mut lines = first_prompt::lines(prompts, codec, grpo.policy());

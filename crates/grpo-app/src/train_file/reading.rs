@@ -18,9 +18,9 @@ use crate::device;
 use crate::eval::RowFormat;
 use crate::extensions::Extensions;
 use crate::prompts::PromptSection;
+use crate::run_files::config_with_inputs;
 use crate::task::Tasks;
 use crate::train_settings::TrainSettings;
-use crate::used_inputs::config_with_inputs;
 
 impl TrainFile {
     /// Reads a configuration file and applies `--set` overrides.

@@ -230,6 +230,9 @@ fn an_equal_split_is_accepted() {
     // Split again by hand, with other options.
     let by_hand = [&split[..], &["--seed=8", "--force"]].concat();
     place.succeed(&by_hand);
+    let reused = place.succeed(&["run", "p.toml"]).stderr;
+    let warning = "split        warning: out/phase_split_statistics.json has changed since this pipeline wrote it, and is used as it is; rename out to run the stage again\n";
+    assert!(reused.contains(warning), "{reused}");
     pipeline("9");
     place.refuse(
         &["run", "p.toml"],

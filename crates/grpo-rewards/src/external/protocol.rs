@@ -277,19 +277,19 @@ impl Shape {
     pub(super) fn outcome(&self, verdict: Verdict) -> Outcome {
         let (reward, components) = match verdict {
             Verdict::Given(reward, components) => (reward, components),
-            Verdict::Failed(reason) => return Outcome::Failed { reason },
+            Verdict::Failed(reason) => return Outcome::failed(reason),
         };
         let terms: Vec<(f64, f64)> = match &self.weights {
             // As in TRL, a function that returns null for a completion does not contribute to its
             // reward.
-            Some(_) if components.iter().all(Option::is_none) => return Outcome::Abstained,
+            Some(_) if components.iter().all(Option::is_none) => return Outcome::abstained(),
             Some(weights) => {
                 let values = components.iter().map(|value| value.unwrap_or(0.0));
                 weights.iter().copied().zip(values).collect()
             }
             None => match reward {
                 Some(reward) => vec![(1.0, reward)],
-                None => return Outcome::Abstained,
+                None => return Outcome::abstained(),
             },
         };
         let named = self.components.iter().zip(components);

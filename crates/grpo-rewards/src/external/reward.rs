@@ -293,7 +293,7 @@ impl ExternalReward {
             return Some((self.shape.invalid(reward), None));
         }
         let reason = self.format.check(sample).err()?;
-        Some((Outcome::Failed { reason }, None))
+        Some((Outcome::failed(reason), None))
     }
 
     fn cached(&self, key: &Key) -> Option<Entry> {
@@ -322,10 +322,10 @@ impl Reward for ExternalReward {
         }
         match self.settings.on_failure {
             OnFailure::Fail => outcomes,
-            OnFailure::Stop => vec![Outcome::Failed { reason }; samples.len()],
+            OnFailure::Stop => vec![Outcome::failed(reason); samples.len()],
             OnFailure::Abstain => {
                 let abstained = |outcome: Outcome| match outcome {
-                    Outcome::Failed { .. } => Outcome::Abstained,
+                    Outcome::Failed { .. } => Outcome::abstained(),
                     other => other,
                 };
                 outcomes.into_iter().map(abstained).collect()
@@ -358,6 +358,10 @@ impl Reward for ExternalReward {
 
     fn uses_identity(&self) -> bool {
         true
+    }
+
+    fn scores_invalid(&self) -> bool {
+        self.settings.invalid_reward().is_none()
     }
 
     fn cancel(&self) {

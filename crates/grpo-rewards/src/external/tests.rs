@@ -73,7 +73,7 @@ fn the_short_signature_gets_a_completion() {
         json!({}),
     );
     assert_eq!(totals(&score(&*reward, &["ab", "", "abc"])), [Some(2.0), None, Some(3.0)]);
-    assert_eq!(score(&*reward, &[""]), [Outcome::Abstained]);
+    assert_eq!(score(&*reward, &[""]), [Outcome::abstained()]);
     assert!(reward.is_deterministic());
 }
 

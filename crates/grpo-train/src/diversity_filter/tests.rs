@@ -153,7 +153,7 @@ fn completions_without_a_bucket_or_score_are_kept() {
     assert_eq!(changes(&all), [None, None]);
     let mut filter = config(1, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
     let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
-    all[0].samples[0].outcome = Some(Outcome::Abstained);
+    all[0].samples[0].outcome = Some(Outcome::abstained());
     apply(&mut filter, &mut all);
     assert_eq!(changes(&all), [None, Some(0.0)]);
 }
