@@ -228,6 +228,7 @@ fn gaps_in_columns_that_are_not_used_leave_no_row_out() {
     let said = place.succeed(&[&pretrain[..], &["--set", "pretrain.epochs=1"]].concat()).stdout;
     assert!(!said.contains("missing scaffold or property"), "{said}");
     // A key by its usual name.
+    let pretrain = [&pretrain[..], &["--run", "other"]].concat();
     place.refuse(
         &[&pretrain[..], &["--set", "data.column=smiles"]].concat(),
         str!["--set data.column=smiles: unknown key 'data.column'; did you mean 'smiles_column'?"],
