@@ -6,7 +6,7 @@ use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose, counted};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Decode, Engine, RolloutSettings, StepKey};
 
 use crate::args::SampleArguments;
 use crate::models::Loaded;

@@ -42,7 +42,6 @@ pub mod train_settings;
 mod trial_file;
 mod used_inputs;
 pub mod visible;
-mod vllm;
 mod written_by;
 mod wrong_folder;
 

@@ -54,7 +54,7 @@ fn record(
         finish: completion.finish(),
         policy_version: completion.policy_version(),
         completion_ids: completion.action_ids().collect(),
-        sampling_logprobs: completion.sampling_logprobs().unwrap_or_default().to_vec(),
+        sampling_logprobs: completion.recorded_logprobs().into_owned(),
         tokens: trace.numbers.map(|value| *value as f32),
         outcomes: trace.outcomes.clone(),
     }

@@ -10,7 +10,7 @@ use grpo_model::Policy;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_runtime::Ranks;
 use grpo_train::{
-    Actions, BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
+    BestSamples, Ending, EngineFactory, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
     TrainObserver, Training,
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct Resume<'a> {
     pub(crate) verify: bool,
     /// Whether the run is finished. It is only verified then, and nothing is written.
     pub(crate) is_finished: bool,
-    /// URLs of the vLLM servers, if they have changed.
+    /// URLs of the engine's servers, if they have changed.
     pub(crate) rollout_url: &'a [String],
     /// Whether a reward that the run's configuration names may run.
     pub(crate) run_reward: bool,
@@ -96,7 +96,7 @@ impl Session {
         // Performs all checks before creating the run folder.
         let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         let (grpo, codec) = (begun.training.grpo(), &begun.writer.spec.codec);
-        let outlook = preflight(&file, grpo, &begun.prompts, codec, &*begun.actions)?;
+        let outlook = preflight(&file, grpo, &begun.prompts, codec, &*begun.engine)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
@@ -126,7 +126,7 @@ impl Session {
         })?;
         let Reopened { folder, lock, info, config: mut file } = reopened;
         if verify {
-            file.refuse_servers("--verify")?;
+            file.refuse_unrepeatable("--verify")?;
         }
         file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");
@@ -304,8 +304,8 @@ pub(crate) fn configured(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Res
 pub(crate) struct StartedRun {
     pub(crate) training: Training<Policy>,
     pub(crate) prompts: Prompts,
-    /// What the policy does, for engines of other sizes.
-    actions: Arc<dyn Actions<Policy>>,
+    /// Creates engines of other sizes.
+    engine: Arc<dyn EngineFactory<Policy>>,
     /// See [`Start::reports`].
     reports: Vec<(&'static str, String)>,
     writer: Writer,
@@ -330,8 +330,9 @@ impl StartedRun {
         if !ranks.is_alone() {
             file.extensions.check_ranks()?;
             anyhow::ensure!(
-                file.rollout.is_none(),
-                "vLLM servers sample for a single process; use rollout.engine = \"local\", or start one process without mpirun"
+                file.rollout.config().supports_ranks(),
+                "{} sample for a single process; use rollout.engine = \"local\", or start one process without mpirun",
+                file.rollout.description()
             );
             refuse_short_limit(file, ranks)?;
             if let Some(warning) = device::shared_by_ranks() {
@@ -354,13 +355,13 @@ impl StartedRun {
         let config = file.grpo();
         let evaluation = (!of_evaluation.is_empty())
             .then(|| {
-                let Parts { policy, actions, reward, decode, .. } = &parts;
+                let Parts { policy, engine, reward, decode, .. } = &parts;
                 let (reward, decode) = (Arc::clone(reward), Arc::clone(decode));
                 let of = of_evaluation;
-                Evaluation::new(of, policy, &config, &**actions, reward, decode, file.seed)
+                Evaluation::new(of, policy, &config, &**engine, reward, decode, file.seed)
             })
             .transpose()?;
-        let actions = Arc::clone(&parts.actions);
+        let engine = Arc::clone(&parts.engine);
         let mut grpo = Grpo::new(parts, config, file.seed)?;
         file.success.check_components(&grpo.reward_names().parts)?;
         grpo.interrupted_by(interrupt);
@@ -369,7 +370,7 @@ impl StartedRun {
         if let (Some(best), 1..) = (tasks.best_files(&writer.spec.codec), file.save.best) {
             training.collect_best(BestSamples::new(file.save.best, best.identify));
         }
-        Ok(Self { training, prompts, actions, reports, writer, kind })
+        Ok(Self { training, prompts, engine, reports, writer, kind })
     }
 
     /// Prints a summary of the run and evaluates the initial policy, unless the run has already

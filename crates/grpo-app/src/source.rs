@@ -7,7 +7,7 @@ use std::sync::Arc;
 use grpo_data::{Codec, ConfigFault, Prompt};
 use grpo_model::{Families, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{Actions, NextTokens, TrainError};
+use grpo_train::{EngineFactory, NextTokens, TrainError};
 use toml::Table;
 
 use crate::models::Loaded;
@@ -44,8 +44,8 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// it.
     fn max_new_tokens(&self) -> Option<usize>;
 
-    /// Returns the actions of a policy that uses `codec`. By default, it continues the prompt.
-    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
+    /// Returns the local engine of a policy that uses `codec`. By default, it continues the prompt.
+    fn local_engine(&self, codec: &Codec) -> Arc<dyn EngineFactory<Policy>> {
         Arc::new(NextTokens { end_ids: codec.end_ids().to_vec() })
     }
 

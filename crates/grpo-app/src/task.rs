@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
+use grpo_extensions::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
 use grpo_model::{Families, FamilyKind, ModelFormats, Policy};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
+use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
+use grpo_servers::HTTP_REWARD;
+use grpo_servers::vllm::VLLM;
 use toml::Table;
 
 use crate::args::RunArguments;
@@ -53,6 +56,16 @@ pub trait Task: Sync {
 
     /// Returns the prompt sources for `grpo train`.
     fn sources(&self) -> Vec<SourceKind> {
+        Vec::new()
+    }
+
+    /// Returns the engines for the `[rollout]` section.
+    fn engines(&self) -> Vec<EngineKind> {
+        Vec::new()
+    }
+
+    /// Returns the episodes for the `[episode]` section.
+    fn episodes(&self) -> Vec<EpisodeKind> {
         Vec::new()
     }
 
@@ -345,7 +358,21 @@ impl Tasks {
     /// # Panics
     /// Panics if two tasks define the same reward type.
     pub fn rewards(&self) -> RewardRegistry {
-        RewardRegistry::default().with(self.iter().flat_map(|task| task.rewards()))
+        let own = self.iter().flat_map(|task| task.rewards());
+        RewardRegistry::default().with([HTTP_REWARD]).with(own)
+    }
+
+    /// Returns the engines of the program and of all tasks.
+    ///
+    /// # Panics
+    /// Panics if two engines have the same name.
+    pub(crate) fn engines(&self) -> EngineRegistry {
+        EngineRegistry::default().with([VLLM]).with(self.iter().flat_map(|task| task.engines()))
+    }
+
+    /// Returns the episodes of all tasks.
+    pub(crate) fn episodes(&self) -> Vec<EpisodeKind> {
+        self.iter().flat_map(|task| task.episodes()).collect()
     }
 
     /// Returns all suites for `grpo eval`.

@@ -21,8 +21,6 @@ mod csv_quotes;
 mod error;
 mod example;
 mod expansion;
-mod http_url;
-mod http_words;
 mod json;
 mod line_reader;
 mod model_json;
@@ -66,8 +64,6 @@ pub use config_fault::{ConfigFault, counted, deserialize_settings, short_number,
 pub use csv_quotes::{CsvQuoteFaults, CsvQuotes};
 pub use error::{DataError, Names, Shortened, described, with_remedy};
 pub use example::{Example, Examples};
-pub use http_url::{HttpUrl, HttpUrlFault, host_and_port};
-pub use http_words::{connection_words, is_unresolved, reply_words};
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json, parse_model_json};
 pub use line_reader::{LineReader, too_long};
 pub use number_cell::{decimal_comma_remedy, number_cell};

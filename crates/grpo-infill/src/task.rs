@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
-use grpo_train::{Actions, TrainError};
+use grpo_train::{EngineFactory, TrainError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toml::Table;
@@ -130,7 +130,7 @@ impl Source for BlankSections {
         Some(self.passages.as_ref().map_or(0, |passages| passages.length))
     }
 
-    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
+    fn local_engine(&self, codec: &Codec) -> Arc<dyn EngineFactory<Policy>> {
         let characters = codec.own::<Characters>().expect("an infiller reads characters");
         let forbidden = characters.specials().to_vec();
         Arc::new(FillBlanks { mask_id: characters.mask_id(), forbidden })

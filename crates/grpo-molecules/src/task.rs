@@ -14,7 +14,7 @@ use grpo_model::FamilyKind;
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Outcome, RewardKind};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, NewSimilarTexts, Variation};
+use grpo_extensions::{Bucketing, NewSimilarTexts, Variation};
 use rayon::prelude::*;
 
 use crate::best::structure_file;

@@ -8,19 +8,18 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::composite::CompositeConfig;
-use crate::external::{CommandConfig, External, HttpConfig, PythonConfig};
+use crate::external::{CommandConfig, External, PythonConfig};
 use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 impl Default for RewardRegistry {
     /// Returns the task-independent reward types: `answer`, `pattern`, `composite`, and the types
-    /// for external rewards `command`, `http` and `python`.
+    /// for programs `command` and `python`.
     fn default() -> Self {
         Self::empty().with([
             RewardKind::from_settings::<AnswerConfig>("answer"),
             RewardKind::from_settings::<PatternConfig>("pattern"),
             RewardKind::composed::<CompositeConfig>("composite"),
             RewardKind::composed::<External<CommandConfig>>("command"),
-            RewardKind::composed::<External<HttpConfig>>("http"),
             RewardKind::composed::<External<PythonConfig>>("python"),
         ])
     }

@@ -35,14 +35,18 @@ impl IdentifiedReward {
     }
 
     /// Scores completions with their identities.
-    fn scored_with_identities(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+    fn scored_with_identities(
+        &self,
+        samples: &[RewardInput],
+        score: impl Fn(&[RewardInput]) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
         let texts: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
         let identities = (self.identify)(&texts);
         let mut inputs = samples.to_vec();
         for (input, identity) in inputs.iter_mut().zip(identities) {
             input.identity = identity;
         }
-        let mut outcomes = self.reward.score(&inputs);
+        let mut outcomes = score(&inputs);
         for (outcome, input) in outcomes.iter_mut().zip(&inputs) {
             let Some(is_valid) = input.identity.is_valid() else { continue };
             match outcome {
@@ -54,14 +58,17 @@ impl IdentifiedReward {
         }
         outcomes
     }
-}
 
-impl Reward for IdentifiedReward {
-    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+    /// Adds identities to the inputs of `score` and validity to its outcomes, as far as they are needed.
+    fn scored(
+        &self,
+        samples: &[RewardInput],
+        score: impl Fn(&[RewardInput]) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
         if self.identifies_all {
-            return self.scored_with_identities(samples);
+            return self.scored_with_identities(samples, score);
         }
-        let mut outcomes = self.reward.score(samples);
+        let mut outcomes = score(samples);
         let unscored = outcomes.iter_mut().zip(samples).filter(|(of, _)| of.total().is_none());
         let (unscored, texts): (Vec<&mut Outcome>, Vec<&str>) =
             unscored.map(|(outcome, sample)| (outcome, sample.text.as_str())).unzip();
@@ -69,6 +76,20 @@ impl Reward for IdentifiedReward {
             identity.is_valid().into_iter().for_each(|is_valid| outcome.set_validity(is_valid));
         }
         outcomes
+    }
+}
+
+impl Reward for IdentifiedReward {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        self.scored(samples, |inputs| self.reward.score(inputs))
+    }
+
+    fn score_group(&self, group: &[RewardInput]) -> Vec<Outcome> {
+        self.scored(group, |inputs| self.reward.score_group(inputs))
+    }
+
+    fn is_relative(&self) -> bool {
+        self.reward.is_relative()
     }
 
     fn parts(&self) -> Vec<PartName> {

@@ -92,7 +92,7 @@ impl RewardKind {
     }
 
     /// Creates a reward type whose settings are the keys of its section.
-    pub fn from_settings<T>(type_name: &'static str) -> Self
+    pub const fn from_settings<T>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + DeserializeOwned + 'static,
     {
@@ -100,7 +100,7 @@ impl RewardKind {
     }
 
     /// Creates a reward type whose section contains other rewards.
-    pub fn composed<T>(type_name: &'static str) -> Self
+    pub const fn composed<T>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + FromRegistry + 'static,
     {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,7 +158,7 @@ impl RewardRunner {
     ) -> Result<(Vec<Outcome>, Option<ExternalCalls>), RankError> {
         let count = samples.len();
         let share = match (self.reward.fails_as_a_whole(), self.ranks.is_first()) {
-            (false, _) => self.ranks.share(count),
+            (false, _) => self.share(&samples),
             (true, true) => 0..count,
             (true, false) => 0..0,
         };
@@ -169,6 +170,22 @@ impl RewardRunner {
         let outcomes: Result<Vec<_>, String> = outcomes.into_iter().collect();
         let outcomes = outcomes.map_or_else(|reason| failures(count, reason), |all| all.concat());
         Ok((outcomes, ExternalCalls::merged(calls.into_iter().flatten())))
+    }
+
+    /// Returns the share of this rank: consecutive completions, or whole groups of a relative reward.
+    fn share(&self, samples: &[RewardInput]) -> Range<usize> {
+        if !self.reward.is_relative() {
+            return self.ranks.share(samples.len());
+        }
+        let lengths: Vec<usize> = groups(samples).map(<[_]>::len).collect();
+        let own = self.ranks.share(lengths.len());
+        let before = |group: usize| lengths[..group].iter().sum();
+        before(own.start)..before(own.end)
+    }
+
+    /// Returns whether outcomes depend on the group. See [`Reward::is_relative`].
+    pub fn is_relative(&self) -> bool {
+        self.reward.is_relative()
     }
 
     /// Returns `true` if the reward is deterministic. See [`Reward::is_deterministic`].
@@ -186,7 +203,7 @@ impl RewardRunner {
         self.reward.keep_output_in(folder);
     }
 
-    /// Scores a batch of completions.
+    /// Scores a batch of completions. Those of a group follow one another.
     ///
     /// All completions fail if the reward panics, exceeds the time limit or returns the wrong
     /// number of outcomes. The threads of a batch that exceeds the limit cannot be stopped. While
@@ -217,7 +234,7 @@ impl RewardRunner {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             // The reward is not called again in this scope after a panic, so no inconsistent state
             // is observed here. The reward itself is responsible for its shared state.
-            let score = || pool.map(|pool| pool.install(|| reward.score(&samples)));
+            let score = || pool.map(|pool| pool.install(|| scored(&*reward, &samples)));
             let outcome = catch_unwind(AssertUnwindSafe(score));
             let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
         };
@@ -291,6 +308,30 @@ impl RewardRunner {
             }
         }
     }
+}
+
+/// Returns the groups in a batch.
+fn groups(samples: &[RewardInput]) -> impl Iterator<Item = &[RewardInput]> {
+    samples.chunk_by(|a, b| a.group == b.group)
+}
+
+/// Scores a batch at once or, if the reward is relative, group by group.
+fn scored(reward: &dyn Reward, samples: &[RewardInput]) -> Vec<Outcome> {
+    if !reward.is_relative() {
+        return reward.score(samples);
+    }
+    let of_group = |group: &[RewardInput]| {
+        let (outcomes, count) = (reward.score_group(group), group.len());
+        let found = outcomes.len();
+        match found == count {
+            true => outcomes,
+            false => failures(
+                count,
+                format!("the reward returned {found} outcomes for a group of {count} completions"),
+            ),
+        }
+    };
+    groups(samples).flat_map(of_group).collect()
 }
 
 fn failures(count: usize, reason: String) -> Vec<Outcome> {

@@ -80,7 +80,7 @@ pub(crate) fn train(
     let parts = Parts {
         reference: Frozen::snapshot(&policy),
         policy,
-        actions: Arc::new(NextTokens { end_ids: vec![boundary] }),
+        engine: Arc::new(NextTokens { end_ids: vec![boundary] }),
         reward: Arc::new(Ones),
         extensions: vec![Box::new(extension)],
         longest_prompt: 1,

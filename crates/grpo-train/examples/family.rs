@@ -116,7 +116,7 @@ pub(crate) fn train(mut report: impl FnMut(&Metrics)) -> Result<(), Box<dyn Erro
         Parts {
             reference: Frozen::snapshot(&policy),
             policy,
-            actions: Arc::new(NextTokens { end_ids: vec![0] }),
+            engine: Arc::new(NextTokens { end_ids: vec![0] }),
             reward: Arc::new(PatternReward { pattern: regex::Regex::new("1.*1")? }),
             extensions: Vec::new(),
             longest_prompt: 1,

@@ -18,7 +18,7 @@ use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Head, SamplingSettings, Scores, Targets, score};
 use grpo_model::{Dropout, Frozen, LanguageModel, TokenBatch, Transformer};
 use grpo_molecules::MolGptConfig;
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use grpo_train::{Decayed, Optimizer, OptimizerConfig};
 
 /// Vocabulary. Token 0 marks both the start and the end of a molecule.

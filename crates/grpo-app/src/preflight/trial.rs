@@ -7,7 +7,7 @@ use grpo_data::{Codec, Completion, Finish, Group, Outcome, Purpose, Sample, coun
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
-use grpo_train::{Actions, Grpo, TrainError};
+use grpo_train::{EngineFactory, Grpo, TrainError};
 
 use crate::generate::decoder;
 use crate::output::four_decimals;
@@ -59,7 +59,7 @@ impl Trial {
         grpo: &Grpo<Policy>,
         prompts: &Prompts,
         codec: &Codec,
-        actions: &dyn Actions<Policy>,
+        engine: &dyn EngineFactory<Policy>,
     ) -> anyhow::Result<Option<Self>> {
         let samples = file.preflight.samples as usize;
         if samples == 0 {
@@ -72,7 +72,7 @@ impl Trial {
         let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
-        let sampler = config.sampler(policy, actions, size, longest, &decode)?;
+        let sampler = config.sampler(policy, engine, size, longest, &decode)?;
         let key = StepKey { seed: file.seed, purpose: PREFLIGHT, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
         let begun = Instant::now();

@@ -16,8 +16,8 @@ mod engagement;
 mod eval;
 mod evaluation;
 mod explain;
-#[path = "../../../grpo-vllm/tests/it/fake.rs"]
-#[expect(dead_code, reason = "shared with the tests of grpo-vllm, which use all of it")]
+#[path = "../../../grpo-servers/tests/it/vllm/fake.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod fake_vllm;
 mod fill;
 mod first_hour;
@@ -51,6 +51,7 @@ mod pipelines;
 mod plain_words;
 mod polychromic;
 mod preflight;
+mod recorded_engine;
 mod replay;
 mod replies;
 mod reply_rewards;
@@ -60,8 +61,8 @@ mod sample;
 mod score_inputs;
 mod scoring;
 mod selftest;
-#[path = "../../../grpo-endpoint/tests/it/server.rs"]
-#[expect(dead_code, reason = "shared with the tests of grpo-endpoint, which use all of it")]
+#[path = "../../../grpo-servers/tests/it/server.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod server;
 mod shipped;
 mod shipped_guards;

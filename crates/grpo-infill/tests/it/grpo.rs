@@ -60,7 +60,7 @@ fn begin(
     let parts = Parts {
         policy,
         reference,
-        actions,
+        engine: actions,
         reward,
         extensions: Vec::new(),
         longest_prompt: 16,

@@ -6,7 +6,7 @@ use grpo_data::{Codec, Completion, Finish, Group, Prompt, SampleKey};
 use grpo_infill::{Characters, InfillerConfig, Infilling, InfillingSettings};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel, TokenBatch, Transformer};
-use grpo_rollout::Rollout;
+use grpo_rollout::Engine;
 use proptest::prelude::*;
 
 use crate::support::{KEY, completions, in_pool, prompt, shaken};

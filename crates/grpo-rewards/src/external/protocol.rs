@@ -17,7 +17,7 @@ use crate::{Outcome, PartName, RewardInput, Scored};
 
 /// The encoding of requests and replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub enum Format {
     /// One JSON object per line.
     Json,
     /// The format of `ExternalProcess` in REINVENT 4.
@@ -29,11 +29,11 @@ pub(super) enum Format {
 
 /// The values that a reply contains for each completion in addition to the reward.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Shape {
+pub struct Shape {
     /// Component names in display order.
-    pub(super) components: Vec<String>,
+    pub components: Vec<String>,
     /// Weights of the components. If present, the reward is the weighted sum of the components.
-    pub(super) weights: Option<Vec<f64>>,
+    pub weights: Option<Vec<f64>>,
 }
 
 /// The part of a reply that refers to a single completion.

@@ -17,38 +17,50 @@ use crate::composite::reserved_for;
 use crate::{FromRegistry, Reward, RewardRegistry, RewardSpec};
 
 /// The settings that are specific to a type of external reward.
-pub(crate) trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
+pub trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
     /// Validates the settings without accessing files.
+    ///
+    /// # Errors
+    /// Returns an error if a setting is out of range or if settings contradict each other.
     fn check(&self) -> Result<(), ConfigFault>;
 
     /// Describes the program or server, e.g. "runs `python3 score.py`".
     fn describe(&self) -> String;
 
+    /// Returns what a reply contains for each completion.
+    fn shape(&self) -> Shape;
+
+    /// Creates the carrier.
+    ///
+    /// # Errors
+    /// Returns an error if a file or program does not exist.
+    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault>;
+
     /// Returns the files of the reward, each with the key that refers to it.
+    ///
+    /// # Errors
+    /// Returns an error if a file does not exist.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         Ok(Vec::new())
     }
-}
 
-/// Creates a carrier from its settings.
-pub(super) trait BuildCarrier: CarrierConfig {
+    /// Returns the encoding of requests and replies.
     fn format(&self) -> Format {
         Format::Json
     }
 
-    fn shape(&self) -> Shape;
-
-    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault>;
-
     /// Prepares a new reward before its first use.
+    ///
+    /// # Errors
+    /// Returns an error if the program does not start.
     fn prepare(&self, _: &ExternalReward) -> Result<(), ConfigFault> {
         Ok(())
     }
 }
 
-/// The configuration of an external reward.
+/// The section of an external reward: the settings of its carrier, and those that all of them share.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct External<C> {
+pub struct External<C> {
     #[serde(flatten)]
     carrier: C,
     #[serde(flatten)]
@@ -63,7 +75,7 @@ impl<C: DeserializeOwned> FromRegistry for External<C> {
     }
 }
 
-impl<C: BuildCarrier> RewardSpec for External<C> {
+impl<C: CarrierConfig> RewardSpec for External<C> {
     fn check(&self) -> Result<(), ConfigFault> {
         self.settings.check()?;
         check_components(&self.carrier.shape())?;

@@ -3,7 +3,7 @@
 use grpo_data::{Completion, Group, Prefix, Prompt};
 use grpo_logprob::{Targets, score};
 use grpo_model::{Frozen, TokenBatch, Transformer, WeightPrecision};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings};
 
 use serde_json::json;
 

@@ -9,7 +9,7 @@ use grpo_logprob::Head;
 use grpo_model::{
     CacheSlot, Dropout, Frozen, KvCache, LanguageModel, TokenBatch, Transformer, WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StopRule};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StopRule};
 use serde_json::json;
 
 use crate::support::{

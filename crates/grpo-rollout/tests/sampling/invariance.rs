@@ -11,7 +11,7 @@ use grpo_model::{
     Adapted, Adapter, Frozen, LanguageModel, LoraConfig, ModelConfig, Policy, Transformer,
     WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings};
 use serde_json::{Value, json};
 
 use crate::support::{END, KEY, completions, in_pool, other, prompt, shaken, shakes};

@@ -4,6 +4,7 @@ mod activations;
 mod conditions;
 mod definition;
 mod engine;
+mod episodes;
 mod invariance;
 mod layouts;
 #[path = "../../../grpo-model/tests/suite/other_family.rs"]

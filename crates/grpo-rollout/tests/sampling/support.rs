@@ -7,7 +7,7 @@ use grpo_model::{
     Frozen, ModelConfig, ModelFolder, ModelFormats, ModelSpec, StoredAs, Transformer,
     WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use serde_json::{Value, json};
 
 use crate::other_family::OTHER;

@@ -291,7 +291,7 @@ impl SampledEvalConfig {
         in_range("pretrain.eval.max_new_tokens", tokens, 1.0..=1e6)?;
         check_sampling("pretrain.eval", self.temperature, self.top_p)?;
         let Some(embedder) = &self.embedder else { return Ok(()) };
-        diversity_measure::check("pretrain.eval", DiversityMeasure::Semantic, Some(embedder))
+        diversity_measure::check_measure("pretrain.eval", DiversityMeasure::Semantic, Some(embedder))
     }
 }
 
@@ -314,7 +314,7 @@ impl DiversityConfig {
         in_range(&key("every"), term.every as f64, 1.0..=1e9)?;
         in_range(&key("max_new_tokens"), term.max_new_tokens as f64, 1.0..=1e6)?;
         check_sampling("pretrain.diversity", term.temperature, term.top_p)?;
-        diversity_measure::check("pretrain.diversity", term.measure, term.embedder.as_ref())
+        diversity_measure::check_measure("pretrain.diversity", term.measure, term.embedder.as_ref())
     }
 }
 

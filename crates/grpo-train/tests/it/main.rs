@@ -29,3 +29,4 @@ mod supervised;
 mod support;
 mod threads;
 mod token_trace;
+mod two_turns;

@@ -11,7 +11,7 @@ use grpo_model::{
 use grpo_molecules::{LogpWindow, MolGptConfig, MoleculeReward, Vocabulary};
 use grpo_rewards::{PatternReward, Reward};
 use grpo_train::{
-    Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
+    AdvantageSettings, Decayed, Decode, EngineFactory, EvalConfig, Grpo, GrpoConfig, LossSettings,
     Metrics, NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
     ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
@@ -163,7 +163,7 @@ pub(crate) fn rewarded<M: LanguageModel>(
 
 /// Like [`rewarded`], but with a different engine.
 pub(crate) fn with_actions<M: LanguageModel>(
-    actions: Arc<dyn Actions<M>>,
+    actions: Arc<dyn EngineFactory<M>>,
     reward: Arc<dyn Reward>,
     policy: M,
     config: GrpoConfig,
@@ -175,7 +175,7 @@ pub(crate) fn with_actions<M: LanguageModel>(
 
 /// Returns the parts of a run with nothing optional, for prompts of one token.
 pub(crate) fn parts<M: LanguageModel>(
-    actions: Arc<dyn Actions<M>>,
+    actions: Arc<dyn EngineFactory<M>>,
     reward: Arc<dyn Reward>,
     policy: M,
     decode: Decode,
@@ -183,7 +183,7 @@ pub(crate) fn parts<M: LanguageModel>(
     Parts {
         reference: Frozen::snapshot(&policy),
         policy,
-        actions,
+        engine: actions,
         reward,
         extensions: Vec::new(),
         longest_prompt: 1,
