@@ -49,8 +49,7 @@ fn main() {
 
 /// Compresses a file. The program would be two megabytes larger without it.
 fn deflated(content: &[u8]) -> Vec<u8> {
-    let mut encoder =
-        flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(content).and_then(|()| encoder.finish()).expect("memory takes all")
 }
 

@@ -15,6 +15,8 @@ use grpo_rewards::RewardConfig;
 use grpo_train::{Actions, GrpoConfig, NextTokens, SamplingConfig};
 use grpo_vllm::VllmConfig;
 
+#[cfg(feature = "schema")]
+pub(crate) use self::open_settings::OpenKeys;
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
 pub(crate) use self::reading::LoadedReward;
 pub(crate) use self::start::Start;

@@ -7,14 +7,17 @@ use crate::Characters;
 use crate::{FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split};
 use anyhow::Context;
 use clap::ValueEnum;
+use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
 use grpo_train::{Actions, TrainError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toml::Table;
 
+use crate::commands::pretrain::MaskedLmFile;
 use crate::commands::{fill, pretrain, train_judge};
 use crate::eval_suite::SUITE;
 use crate::reward::InfillConfig;
@@ -44,6 +47,7 @@ impl Task for Infill {
     fn sources(&self) -> Vec<SourceKind> {
         vec![SourceKind {
             sections: &["passages", "masking"],
+            schema: Keys::of::<BlankSections>(),
             parse: |sections| Ok(Arc::new(deserialize_settings::<BlankSections>(sections)?)),
         }]
     }
@@ -57,12 +61,17 @@ impl Task for Infill {
     }
 
     fn pretraining(&self) -> Option<Pretraining> {
-        Some(Pretraining { section: "masked_lm", run: pretrain::run })
+        Some(Pretraining {
+            section: "masked_lm",
+            trains: "infiller",
+            schema: Keys::of::<MaskedLmFile>(),
+            run: pretrain::run,
+        })
     }
 }
 
 /// Configuration sections that define the texts and their blanks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BlankSections {
     #[serde(default, skip_serializing_if = "Option::is_none")]

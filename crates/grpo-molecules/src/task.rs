@@ -17,7 +17,7 @@ use grpo_train::{Bucketing, NewSimilarTexts, Variation};
 use rayon::prelude::*;
 
 use crate::best::structure_file;
-use crate::components::ComponentsConfig;
+use crate::components::{ComponentsConfig, Section};
 use crate::conditions::{self, ConditionsConfig};
 use crate::fingerprints::Fingerprints;
 use crate::identity::{identities, identity, scored_molecule};
@@ -38,7 +38,7 @@ impl Task for Molecules {
     fn rewards(&self) -> Vec<RewardKind> {
         vec![
             RewardKind::from_settings::<MoleculeConfig>("molecule"),
-            RewardKind::composed::<ComponentsConfig>("components"),
+            RewardKind::composed::<ComponentsConfig, Section>("components"),
             RewardKind::from_settings::<ConditionsConfig>("conditions"),
             RewardKind::from_settings::<PmoConfig>("pmo"),
         ]

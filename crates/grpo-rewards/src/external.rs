@@ -26,3 +26,4 @@ pub(crate) use self::command::CommandConfig;
 pub(crate) use self::http::HttpConfig;
 pub(crate) use self::python::PythonConfig;
 pub(crate) use self::section::External;
+pub(crate) use self::settings::Settings;

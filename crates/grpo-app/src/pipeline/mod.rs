@@ -27,6 +27,7 @@ use anyhow::Context;
 use clap::Args;
 use grpo_data::counted;
 
+pub(crate) use self::file::PipelineFile;
 use crate::device;
 use crate::interrupt::Interrupted;
 use crate::output::{command_line, say, say_aside, say_error, table};

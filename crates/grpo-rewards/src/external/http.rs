@@ -1,6 +1,7 @@
 //! Rewards computed by HTTP servers.
 
 use grpo_data::{ConfigFault, OneOrSeveral};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::carrier::Carrier;
@@ -10,12 +11,15 @@ use super::server::{Server, without_password};
 use super::servers::Servers;
 
 /// Configuration of the reward type `http`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpConfig {
-    /// The URL to which requests are posted, or several URLs of servers with identical scoring.
+    /// Address, such as `http://localhost:8000/score`, without user and password and with a port
+    /// from 1 to 65535, if any; redirects are not followed; several URLs for servers with identical
+    /// scoring.
+    #[schemars(extend("x-basic" = true))]
     url: OneOrSeveral,
-    /// Names of the components in the replies.
+    /// Components of the reply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     components: Vec<String>,
 }
