@@ -188,7 +188,7 @@ impl TrainFile {
         let reward = self.reward.spec().check();
         reward.map_err(|fault| origin.locate(fault.below("reward")))?;
         self.success.check().map_err(|fault| origin.locate(fault))?;
-        origin.check("eval.samples", self.eval.samples.into(), 0.0..=1e6)?;
+        origin.check_ranges("eval", &self.eval)?;
         anyhow::ensure!(
             self.eval.samples > 0 || self.eval.every == 0,
             "{}eval.every = {} has no effect with eval.samples = 0; increase eval.samples, or set eval.every = 0",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use grpo_core::KlController;
+use grpo_data::Ranges;
 use grpo_model::{LoraConfig, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_train::{
@@ -72,7 +73,7 @@ pub struct TrainSettings {
 }
 
 /// The `[eval]` section.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvalSection {
     /// Completions per evaluation; 0 disables evaluations and the table. With `[data]`: the first

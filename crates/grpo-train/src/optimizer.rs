@@ -11,7 +11,7 @@ use grpo_model::{Parameter, StoredTensors, linear_weights, parameters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{TrainError, in_range};
+use crate::error::TrainError;
 
 /// AdamW settings (Loshchilov & Hutter 2019).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]

@@ -2,8 +2,7 @@
 //! the same weights, so any difference should only be due to rounding.
 
 use grpo_core::{LossConfig, MismatchCorrection, MismatchMode, RatioLevel};
-use grpo_data::Completion;
-use grpo_data::ConfigFault;
+use grpo_data::{Completion, ConfigFault, Ranges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -145,7 +144,7 @@ fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Option<Token
 #[cfg(test)]
 mod tests {
     use grpo_core::Preset;
-    use grpo_data::{CompletionParts, Finish, Ranges, SampleKey, SampledUnder};
+    use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder};
 
     use super::*;
 

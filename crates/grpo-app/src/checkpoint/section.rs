@@ -1,12 +1,13 @@
 //! Checkpoint settings of supervised runs.
 
+use grpo_data::Ranges;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 
 /// The `[save]` section of a supervised run.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointSection {
     /// Steps between checkpoints; 0 for none by steps.
@@ -29,11 +30,6 @@ impl Default for CheckpointSection {
 impl CheckpointSection {
     /// Checks that the values are in range.
     pub fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.keep_last >= 1,
-            "{}save.keep_last = 0 is out of range; expected 1 or more",
-            origin.place("save.keep_last")
-        );
-        origin.check("save.every_minutes", self.every_minutes, 0.0..=1e6)
+        origin.check_ranges("save", self)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use grpo_model::{
     Conditions, LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy,
     Transformer, WeightPrecision,
@@ -123,7 +123,7 @@ impl DataSection<DataKeys> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 struct ModelSection {
     /// Transformer blocks.
@@ -223,9 +223,9 @@ impl PretrainFile {
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
-        if let Some(ModelSection { n_layer, n_head, n_embd, block_size }) = self.model {
+        if let Some(model @ ModelSection { n_layer, n_head, n_embd, .. }) = self.model {
             supervised_run::ModelSizes { n_layer, n_head, n_embd }.check(origin)?;
-            origin.check("model.block_size", block_size as f64, 1.0..=f64::from(1 << 20))?;
+            origin.check_ranges("model", &model)?;
         }
         self.save.check(origin)
     }

@@ -1,12 +1,13 @@
 //! The `[preflight]` section.
 
+use grpo_data::Ranges;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 
 /// The `[preflight]` section.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PreflightSection {
     /// Completions of the trial batch, at most those of a step. With 0 there is no trial batch, and
@@ -25,6 +26,6 @@ impl Default for PreflightSection {
 
 impl PreflightSection {
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        origin.check("preflight.samples", self.samples.into(), 0.0..=1e6)
+        origin.check_ranges("preflight", self)
     }
 }
