@@ -6,6 +6,7 @@ mod init_project;
 
 use grpo_app::task::{Task, TaskCommand};
 
+pub use config::with_keys;
 pub use files::{ExampleFile, FILES};
 pub use init_project::create;
 

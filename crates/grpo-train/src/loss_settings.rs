@@ -125,9 +125,9 @@ pub struct LossSettings {
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub cap: Option<f64>,
     /// Ratio per token, or its geometric mean over a completion. `sequence` is refused for
-    /// `reinforce` and `vespo`, unless the corrected KL penalty uses it. Default: preset.
+    /// `reinforce` and `vespo`, unless the corrected KL penalty uses it. Default: that of the preset.
     pub ratio_level: Option<RatioLevel>,
-    /// [How tokens are averaged](algorithm.md#5-collate-weights-w_it). Default: preset.
+    /// [How tokens are averaged](algorithm.md#5-collate-weights-w_it). Default: that of the preset.
     pub reduction: Option<Reduction>,
     /// β, weight of the KL penalty.
     #[schemars(range(min = 0), extend("x-basic" = true))]

@@ -27,6 +27,7 @@ use anyhow::Context;
 use clap::Args;
 use grpo_data::counted;
 
+#[cfg(feature = "schema")]
 pub(crate) use self::file::PipelineFile;
 use crate::device;
 use crate::interrupt::Interrupted;

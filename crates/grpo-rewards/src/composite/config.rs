@@ -54,7 +54,7 @@ pub(crate) struct Composite {
 pub(crate) struct Component {
     /// Name in metrics and recorded completions: lower-case letters, digits, `_`.
     name: String,
-    /// At least 0.
+    /// Weight in the sum, at least 0.
     weight: f64,
     /// Transform of the score x.
     #[serde(default)]
