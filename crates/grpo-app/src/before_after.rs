@@ -174,8 +174,8 @@ fn name_of_samples(tasks: &Tasks, codec: &Codec) -> &'static str {
 }
 
 /// Returns the samples with the highest rewards in descending order, without duplicates. If the task
-/// identifies completions, they are written in their canonical form, and duplicates are those with
-/// the same form.
+/// identifies completions, they are written in their canonical form, duplicates are those with the
+/// same form, and invalid ones are left out.
 fn best_of(
     tasks: &Tasks,
     codec: &Codec,
@@ -186,19 +186,21 @@ fn best_of(
     samples.retain(|(_, sample)| sample.reward().is_some_and(f64::is_finite));
     samples.sort_by(|a, b| b.1.reward().partial_cmp(&a.1.reward()).expect("finite rewards"));
     let texts: Vec<&str> = samples.iter().map(|(_, sample)| sample.text.as_str()).collect();
-    let forms: Vec<String> = match tasks.identify(codec) {
+    let forms: Vec<Option<String>> = match tasks.identify(codec) {
         Some(identify) => identify(&texts)
             .into_iter()
             .zip(texts)
             .map(|(identity, text)| match identity {
-                Identity::Canonical(form) => form,
-                Identity::Invalid | Identity::Unknown => text.to_owned(),
+                Identity::Canonical(form) => Some(form),
+                Identity::Unknown => Some(text.to_owned()),
+                Identity::Invalid => None,
             })
             .collect(),
-        None => texts.into_iter().map(str::to_owned).collect(),
+        None => texts.into_iter().map(|text| Some(text.to_owned())).collect(),
     };
     let mut seen = BTreeSet::new();
-    let distinct = samples.into_iter().zip(forms).filter(|(_, form)| seen.insert(form.clone()));
+    let valid = samples.into_iter().zip(forms).filter_map(|(sample, form)| Some((sample, form?)));
+    let distinct = valid.filter(|(_, form)| seen.insert(form.clone()));
     let best = distinct.take(most).map(|((group, sample), text)| ComparedSample {
         text,
         ..compared(tasks, codec, group, sample)
@@ -212,15 +214,15 @@ fn all_samples(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
 }
 
 fn compared(tasks: &Tasks, codec: &Codec, group: &Group, sample: &Sample) -> ComparedSample {
-    let parts = sample.scored().map_or(&[][..], |scored| &scored.parts);
+    let outcome = sample.outcome.iter();
     ComparedSample {
         prompt: prompt_text(tasks, codec, &group.prompt).map(|(_, text)| text),
         text: sample.text.clone(),
         reward: sample.reward().filter(|reward| reward.is_finite()),
-        parts: parts
-            .iter()
+        parts: outcome
+            .flat_map(Outcome::parts)
             .filter(|(_, value)| value.is_finite())
-            .map(|(name, value)| (name.to_string(), *value))
+            .map(|(name, value)| (name.to_string(), value))
             .collect(),
     }
 }

@@ -18,12 +18,13 @@ use anyhow::Context;
 use burn::module::Module;
 use burn::tensor::TensorData;
 use grpo_data::regular_file;
+use grpo_extensions::{ArchivedCall, ScoreArchive, archived_calls};
 use grpo_model::{
     Adapted, AdapterFolder, LanguageModel, ModelFolder, Policy, StoredAs, StoredTensors,
     read_tensors,
 };
 use grpo_run::{Checkpoint, RunFolder, VerifiedFolder};
-use grpo_train::{ArchivedCall, SavedState, StateNumbers, TrainerState, Training};
+use grpo_train::{SavedState, StateNumbers, TrainerState, Training};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -90,8 +91,8 @@ fn read_numbers<N: DeserializeOwned>(checkpoint: &VerifiedFolder) -> anyhow::Res
 pub fn archive_of(run: &RunFolder) -> anyhow::Result<Vec<ArchivedCall>> {
     let newest = run.checkpoints()?.into_iter().max_by_key(|checkpoint| checkpoint.step);
     let newest = newest.with_context(|| format!("{} has no checkpoint", run.path().display()))?;
-    let numbers: StateNumbers = read_numbers(&newest.verify()?)?;
-    numbers.archived_calls().map_err(anyhow::Error::msg)
+    let mut numbers: StateNumbers = read_numbers(&newest.verify()?)?;
+    archived_calls(numbers.take_extension(ScoreArchive::NAME)).map_err(anyhow::Error::msg)
 }
 
 /// Returns the error message for a checkpoint that does not match the run.
@@ -124,7 +125,10 @@ pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
 pub(crate) fn policy(checkpoint: &VerifiedFolder, like: &Policy) -> anyhow::Result<Policy> {
     let folder = checkpoint.path();
     Ok(match like {
-        Policy::Whole(model) => Policy::Whole(ModelFolder::load_model(folder, &model.device())?),
+        Policy::Whole(model) => {
+            let families = model.family().into();
+            Policy::Whole(ModelFolder::load_model(folder, &families, &model.device())?)
+        }
         Policy::Adapted(adapted) => {
             let device = adapted.adapter().devices().remove(0);
             let AdapterFolder { adapter, .. } =

@@ -10,6 +10,7 @@ use grpo_data::{
     Augmentation, ChatOptions, ChatTemplate, Codec, ConfigFault, DataError, ExampleFile, Examples,
     Prompt, PromptFile, deserialize_settings,
 };
+use grpo_model::{ModelConfig, ModelError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -89,6 +90,20 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns the configuration of a new model. By default, it is a GPT-2 whose output layer is not
+    /// tied to the token embedding.
+    ///
+    /// # Errors
+    /// Returns an error if the sizes are inconsistent.
+    fn new_model(&self, sizes: &NewModel) -> Result<ModelConfig, ModelError> {
+        let &NewModel { vocabulary, context, layers, heads, width } = sizes;
+        let json = serde_json::json!({
+            "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": context,
+            "n_layer": layers, "n_head": heads, "n_embd": width, "tie_word_embeddings": false,
+        });
+        ModelConfig::from_json(&json.to_string()).map_err(ModelError::Unfit)
+    }
+
     /// Returns further `config.json` keys of a new model.
     ///
     /// # Errors
@@ -109,6 +124,21 @@ pub trait DataReader: fmt::Debug + Send + Sync {
 
 /// Builds a codec from the examples in a file.
 pub type NewCodec<'a> = Box<dyn Fn(&Path) -> anyhow::Result<Codec> + 'a>;
+
+/// Sizes of a new model.
+#[derive(Clone, Copy, Debug)]
+pub struct NewModel {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Context length in tokens.
+    pub context: usize,
+    /// Number of transformer blocks.
+    pub layers: usize,
+    /// Number of attention heads.
+    pub heads: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+}
 
 /// `[data]` keys shared by all formats.
 #[derive(Clone, Copy, Debug, Default)]
@@ -281,8 +311,15 @@ pub(crate) struct DataSection<K> {
 impl<K: Serialize + DeserializeOwned> DataSection<K> {
     /// Parses the section. `formats` are the available file formats.
     pub(crate) fn parse(section: Table, formats: &[DataFormat]) -> Result<Self, ConfigFault> {
+        let selected = formats.iter().find(|format| (format.is_selected)(&section));
         let (reader, keys) = reader(section, formats)?;
-        Ok(Self { keys: deserialize_settings(keys)?, reader })
+        let keys = deserialize_settings(keys).map_err(|fault: ConfigFault| {
+            let of_format = selected.filter(|_| fault.message.starts_with("unknown key"));
+            let more = of_format.iter().flat_map(|format| format.keys);
+            let more: String = more.map(|key| format!(", `{key}`")).collect();
+            ConfigFault { message: format!("{}{more}", fault.message), ..fault }
+        })?;
+        Ok(Self { keys, reader })
     }
 
     /// Returns all keys of the section, including defaults.

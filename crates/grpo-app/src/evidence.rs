@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context;
 use grpo_model::weights_digest;
 use grpo_run::{
-    Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan, ReferencePlan,
-    ReferenceUpdate, RunError, RunFolder, StoredWeights, audit, audit_records, unreadable, verify,
+    EventKind, Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan,
+    ReferencePlan, ReferenceUpdate, RunError, RunFolder, StoredWeights, audit, audit_records,
+    last_state, unreadable, verify,
 };
 use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::device;
 use crate::models::{Trained, read};
-use crate::output::sentence;
+use crate::output::{command_line, sentence};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
@@ -129,18 +129,24 @@ fn some_steps(
     ledger: Option<Vec<LedgerStep>>,
 ) -> anyhow::Result<Vec<LedgerStep>> {
     let path = folder.ledger_path();
-    let ledger = ledger.with_context(|| {
-        format!(
-            "`{}` does not exist: it was removed, the run has not completed a step yet, or the run was created by an older version without a ledger; restore it from a copy, or train again",
+    match ledger {
+        Some(ledger) if !ledger.is_empty() => return Ok(ledger),
+        None if folder.has_steps()? => anyhow::bail!(
+            "`{}` does not exist: it was removed, or the run was created by an older version without a ledger; restore it from a copy, or train again",
             path.display()
-        )
-    })?;
-    anyhow::ensure!(
-        !ledger.is_empty(),
-        "nothing to audit: `{}` has no completed step yet; wait for the first one",
-        path.display()
-    );
-    Ok(ledger)
+        ),
+        _ => {}
+    }
+    let run = folder.path().display().to_string();
+    let resume = command_line(["grpo", "train", "--resume", &run]);
+    match last_state(folder.read_events()?) {
+        Some(EventKind::Stopped { reason }) => anyhow::bail!(
+            "nothing to audit: `{run}` stopped before its first step: {reason}; resume it with `{resume}`"
+        ),
+        _ => anyhow::bail!(
+            "nothing to audit: `{run}` has no completed step yet; wait for the first one, or resume it with `{resume}` if it has ended"
+        ),
+    }
 }
 
 /// Collects the evidence for all audited properties.
@@ -242,7 +248,7 @@ fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> 
         Ok(device) => device,
         Err(error) => return StoredWeights::Unknown(sentence(&error)),
     };
-    match read(model, &tasks.codecs(), trained, file.base_precision, &device) {
+    match read(model, &tasks.formats(), trained, file.base_precision, &device) {
         Ok(loaded) => StoredWeights::Hash(weights_digest(&loaded.policy).into()),
         Err(error) => StoredWeights::Damaged(sentence(&error)),
     }

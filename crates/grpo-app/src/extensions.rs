@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use grpo_data::ConfigFault;
+use grpo_extensions::{
+    ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, metrics_of_kinds,
+};
 use grpo_model::Policy;
 use grpo_run::Plan;
-use grpo_train::{
-    ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionMetrics, ExtensionParts, GrpoConfig,
-    GuardConfig, StepExtensions, default_guards,
-};
+use grpo_train::{GrpoConfig, GuardConfig, StepExtensions, default_guards};
 use toml::{Table, Value};
 
 use crate::task::Tasks;
@@ -61,7 +61,7 @@ impl Extensions {
     /// Returns an error that names the key if a value is out of range or two contradict each other.
     pub(crate) fn check(&self, config: &GrpoConfig, has_prompts: bool) -> Result<(), ConfigFault> {
         let names: Vec<&'static str> = self.used.iter().map(|extension| extension.name()).collect();
-        config.check_with(&ExtensionMetrics::of_kinds(&self.kinds, &names))?;
+        config.check_with(&metrics_of_kinds(&self.kinds, &names))?;
         let run = ConfiguredRun { config, extensions: &names, has_prompts };
         self.used.iter().try_for_each(|extension| extension.check(&run))
     }

@@ -22,9 +22,8 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy, ranks: usize) -> Vec<S
                 .to_owned(),
         );
     }
-    if let Some(rollout) = &file.rollout {
-        let urls = rollout.url.as_slice().join(", ");
-        lines.push(format!("rollout      vLLM servers: {urls}"));
+    if let Some(rollout) = file.rollout.config().summary() {
+        lines.push(format!("rollout      {rollout}"));
     }
     lines.push(format!("reward       {}", reward(file)));
     let threads = rayon::current_num_threads();

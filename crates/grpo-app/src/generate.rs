@@ -6,7 +6,7 @@ use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose, counted};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Decode, Engine, RolloutSettings, StepKey};
 
 use crate::args::SampleArguments;
 use crate::models::Loaded;
@@ -41,14 +41,7 @@ impl Generation {
         let room = (loaded.policy.context_length() + 1).saturating_sub(longest).max(1);
         Self {
             seed: arguments.seed,
-            sampling: SamplingSettings {
-                temperature: arguments.temperature,
-                top_k: arguments.top_k,
-                top_p: arguments.top_p,
-                min_p: arguments.min_p,
-                repetition_penalty: arguments.repetition_penalty,
-                forbidden: Vec::new(),
-            },
+            sampling: arguments.sampling(),
             max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(room)),
             stop: arguments.stop.clone(),
             batch_size: arguments.batch_size,

@@ -42,8 +42,8 @@ pub mod task;
 mod train_file;
 pub mod train_settings;
 mod trial_file;
+mod used_inputs;
 pub mod visible;
-mod vllm;
 mod written_by;
 mod wrong_folder;
 
@@ -166,7 +166,7 @@ fn is_stopped(ended: &anyhow::Result<()>) -> bool {
 
 fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
-        Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0),
+        Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0, tasks),
         Command::Train(arguments) => commands::train::run(&arguments, tasks),
         Command::Trial(arguments) => commands::trial::run(&arguments, tasks),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments, tasks),
@@ -191,7 +191,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
         Command::ImportTrl(arguments) => commands::import_trl::run(&arguments, tasks),
         Command::Devices(arguments) => commands::devices::run(&arguments),
-        Command::Selftest(arguments) => commands::selftest::run(&arguments),
+        Command::Selftest(arguments) => commands::selftest::run(&arguments, tasks),
         Command::Completions(arguments) => commands::completions::run(&arguments, tasks),
         Command::Man(arguments) => commands::man::run(&arguments, tasks),
     }

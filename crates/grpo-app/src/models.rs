@@ -5,19 +5,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ChatOptions, Codecs, DataError};
+use grpo_data::{ChatOptions, DataError};
 use grpo_model::{
-    Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelConfig, ModelFolder,
-    ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight, write_adapter,
+    Adapted, Adapter, AdapterConfig, AdapterFolder, Families, LoraConfig, ModelFolder,
+    ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight,
+    write_adapter,
 };
+use grpo_report::command_of;
 use grpo_run::{
-    Event, EventKind, Existing, RunError, RunFolder, sha256_of_manifest, write_folder_atomically,
-    write_manifest,
+    EventKind, Existing, RunError, RunFolder, last_state, move_aside, sha256_of_manifest,
+    write_folder_atomically, write_manifest,
 };
 
+use crate::config;
 use crate::example_hint::example_hint;
-use crate::output::{remove_at_exit, say_aside};
+use crate::output::{command_line, remove_at_exit, say_aside};
 use crate::recorded_folders::refuse_inside;
+use crate::used_inputs::keep_used;
+use crate::written_by::result_of;
 use crate::wrong_folder::refuse_wrong_folder;
 
 /// A loaded model and its codec.
@@ -81,13 +86,16 @@ impl<'a> Trained<'a> {
 /// Returns an error if [`read`] fails or if the model does not continue text.
 pub fn load(
     model: &Path,
-    codecs: &Codecs,
+    formats: &ModelFormats,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
 ) -> anyhow::Result<Loaded> {
-    check_causal(model)?;
-    let loaded = read(model, codecs, trained, precision, device)?;
+    check_causal(model, &formats.families)?;
+    let loaded = read(model, formats, trained, precision, device)?;
+    if let Trained::Adapter(adapter) = trained {
+        warn_if_unfinished(adapter);
+    }
     if let Some(note) = untied_note(model, &loaded.spec) {
         say_aside(format_args!("note: {note}"));
     }
@@ -97,14 +105,24 @@ pub fn load(
 
 /// Warns about suspicious weights of the model in `folder`, and if it belongs to an unfinished run.
 pub fn warn_about(folder: &Path, model: &Transformer) {
-    let warnings = suspicious_weights(folder, model).into_iter().chain(unfinished_run(folder));
-    warnings.for_each(|warning| say_aside(format_args!("warning: {warning}")));
+    if let Some(warning) = suspicious_weights(folder, model) {
+        say_aside(format_args!("warning: {warning}"));
+    }
+    warn_if_unfinished(folder);
+}
+
+/// Warns if a model or adapter belongs to a run that has not reached its end.
+pub(crate) fn warn_if_unfinished(folder: &Path) {
+    if let Some(warning) = unfinished_run(folder) {
+        say_aside(format_args!("warning: {warning}"));
+    }
 }
 
 /// Returns a note if the model has an output layer of its own although its `config.json` ties it to
 /// the token embedding.
 pub(crate) fn untied_note(folder: &Path, spec: &ModelSpec) -> Option<String> {
-    let written = ModelConfig::from_json_file(&folder.join("config.json")).ok()?;
+    let families = Families::from(spec.config.family());
+    let written = families.read(&folder.join("config.json")).ok()?;
     (written.description().head != spec.config.description().head).then(|| {
         format!(
             "{} has tie_word_embeddings = true, but its lm_head.weight differs from the token embedding; lm_head.weight is used, as in transformers 5",
@@ -131,51 +149,32 @@ fn suspicious_weights(folder: &Path, model: &Transformer) -> Option<String> {
     })
 }
 
-/// Returns a warning if the model belongs to an unfinished run. In that case, the folder contains
-/// the best model so far.
-fn unfinished_run(folder: &Path) -> Option<String> {
-    let folder = folder.canonicalize().ok()?;
-    let run = RunFolder::open(folder.parent()?).ok()?;
-    let events = run.read_events().ok()?;
-    let is_end = |event: &Event| {
-        matches!(event.what, EventKind::Finished { .. } | EventKind::Stopped { .. })
+/// Returns a warning if the model belongs to a run that has not reached its end. In that case, the folder
+/// contains the last or the best model so far.
+pub(crate) fn unfinished_run(folder: &Path) -> Option<String> {
+    let place = folder.canonicalize().ok()?;
+    let run = RunFolder::open(place.parent()?).ok()?;
+    let state = match last_state(run.read_events().ok()?) {
+        Some(EventKind::Finished { .. }) => return None,
+        Some(EventKind::Stopped { .. }) => "a run that stopped before its end",
+        _ => "an unfinished run",
     };
-    (!events.iter().any(is_end)).then(|| {
-        format!(
-            "{} belongs to an unfinished run and is not its final result; resume the run to finish it",
-            folder.display()
-        )
-    })
+    Some(format!(
+        "{} belongs to {state} and is not its final result; resume the run to finish it",
+        folder.display()
+    ))
 }
 
-/// Checks that the model folder contains a model that continues text.
-pub fn check_causal(model: &Path) -> anyhow::Result<()> {
-    refuse_unless(model, Family::is_causal, |family| match family {
-        Family::Infiller => format!(
-            "{} is an infiller, which fills blanks and does not predict next tokens; use it with `grpo fill`, or train it with `grpo train` and a [passages] section",
-            model.display()
-        ),
-        family => format!(
-            "{} is an encoder ({}), which does not predict next tokens; use a causal language model",
-            model.display(),
-            family.name()
-        ),
-    })
-}
-
-/// Checks the model family. A missing folder or `config.json` is not an error here, because loading
-/// the model reports it.
+/// Checks that the model folder contains a model that continues text. A missing folder or `config.json`
+/// is not an error here, because loading the model reports it.
 ///
 /// # Errors
-/// Returns an error with the text from `message` if the family is not accepted.
-pub fn refuse_unless(
-    model: &Path,
-    is_wanted: impl Fn(Family) -> bool,
-    message: impl Fn(Family) -> String,
-) -> anyhow::Result<()> {
-    match ModelSpec::family_of(model) {
-        Ok(family) if !is_wanted(family) => anyhow::bail!(message(family)),
-        _ => Ok(()),
+/// Returns an error if the models of its family do something else.
+pub fn check_causal(model: &Path, families: &Families) -> anyhow::Result<()> {
+    let read = families.read(&model.join("config.json"));
+    match read.ok().and_then(|config| config.family().not_causal) {
+        Some(what) => anyhow::bail!("{} is {what}", model.display()),
+        None => Ok(()),
     }
 }
 
@@ -186,7 +185,7 @@ pub fn refuse_unless(
 /// Returns an error if a folder is missing, invalid or incompatible.
 pub fn read(
     model: &Path,
-    codecs: &Codecs,
+    formats: &ModelFormats,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
@@ -200,7 +199,7 @@ pub fn read(
         }
     };
     let ModelFolder { spec, model: base, digest } =
-        ModelFolder::load_in(model, codecs, precision, &base_device)?;
+        ModelFolder::load_in(model, formats, precision, &base_device)?;
     check_codec(&spec, model)?;
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
@@ -228,11 +227,11 @@ pub fn read(
 /// Names of the files in an adapter folder.
 pub(crate) const ADAPTER_FILES: &str = "adapter_config.json and adapter_model.safetensors";
 
-/// Rejects a MolGPT model without a boundary token.
+/// Rejects a model without the vocabulary of its family.
 pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
-    match spec.config.family() {
-        Family::MolGpt if !spec.codec.is_own() => {
-            Err(DataError::MissingFile { path: folder.join("vocabulary.json") })
+    match spec.config.family().vocabulary {
+        Some(vocabulary) if !spec.codec.is_own() => {
+            Err(DataError::MissingFile { path: folder.join(vocabulary.name) })
         }
         _ => Ok(()),
     }
@@ -249,11 +248,11 @@ pub fn check_folder(
         "{role} folder {} does not exist; {} {role} folder contains {holds}{}",
         path.display(),
         if role == "adapter" { "an" } else { "a" },
-        match role {
-            "adapter" =>
-                "; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section",
-            _ if path.starts_with("data") => example_hint(path),
-            _ => "",
+        match (unfinished_hint(path), role) {
+            (Some(hint), _) => hint,
+            (None, "adapter") =>
+                "; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section".to_owned(),
+            (None, _) => example_hint(path).to_owned(),
         }
     );
     refuse_wrong_folder(path, role)?;
@@ -271,6 +270,19 @@ pub fn check_folder(
     }
     files.sort();
     Ok(files)
+}
+
+/// Returns how to get a missing model or adapter of a run that exists.
+fn unfinished_hint(path: &Path) -> Option<String> {
+    let run = RunFolder::open(path.parent()?).ok()?;
+    let keys = config::load::<toml::Table>(&run.config_path(), &[]).ok()?.value;
+    // Another name is a wrong path.
+    if path.file_name()? != result_of(&keys) {
+        return None;
+    }
+    let folder = run.path().display().to_string();
+    let resume = command_line(["grpo", command_of(&keys), "--resume", &folder]);
+    Some(format!("; `{resume}` finishes the run and writes it"))
 }
 
 impl Loaded {
@@ -330,7 +342,8 @@ pub fn write_new_model(
     write_model(target, Existing::Refuse, spec, model, stored_as)
 }
 
-/// Like [`write_new_model`], but can replace an existing folder.
+/// Like [`write_new_model`], but can replace an existing folder, which is kept if a run was started from
+/// it.
 pub(crate) fn write_model(
     target: &Path,
     existing: Existing,
@@ -342,7 +355,11 @@ pub(crate) fn write_model(
     write_folder_atomically(target, existing, |folder| {
         remove_at_exit(folder.to_owned());
         spec.write(folder, model, stored_as)?;
-        anyhow::Ok(write_manifest(folder)?)
+        write_manifest(folder)?;
+        match existing {
+            Existing::Replace => Ok(keep_used(target, folder, || move_aside(target).map(Some))?),
+            Existing::Refuse => anyhow::Ok(()),
+        }
     })
 }
 

@@ -29,6 +29,7 @@ pub use self::incomplete::{begin as remove_at_exit, stop_if_ending};
 pub use self::lost::note_closed;
 pub(crate) use self::lost::{check_written, note_lost};
 pub use self::paths::{check_output, is_same_place, refuse_input, refuse_same};
+pub(crate) use self::sentence::reason_line;
 use self::sentence::traceback;
 pub use self::sentence::{command_line, sentence};
 use crate::device::device;

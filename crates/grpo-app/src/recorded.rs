@@ -32,7 +32,6 @@ fn record(
     let completion = &sample.completion;
     let trace = sample.trace.as_ref().expect("stored samples have a trace");
     let outcome = sample.outcome.as_ref().expect("stored samples have an outcome");
-    let parts = sample.scored().map_or(&[][..], |scored| &scored.parts);
     CompletionRecord {
         step,
         prompt: completion.key().prompt,
@@ -44,18 +43,18 @@ fn record(
         bonus: sample.bonus.map(Bonus::total),
         outcome: match outcome {
             Outcome::Scored(_) => RecordedOutcome::Scored,
-            Outcome::Abstained => RecordedOutcome::Abstained,
+            Outcome::Abstained { .. } => RecordedOutcome::Abstained,
             Outcome::Failed { .. } => RecordedOutcome::Failed,
         },
         reason: outcome.failure().map(str::to_owned),
         info: sample.info.clone(),
-        parts: parts.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+        parts: outcome.parts().map(|(name, value)| (name.to_string(), value)).collect(),
         advantage: sample.advantage,
         actions: completion.actions() as u32,
         finish: completion.finish(),
         policy_version: completion.policy_version(),
         completion_ids: completion.action_ids().collect(),
-        sampling_logprobs: completion.sampling_logprobs().unwrap_or_default().to_vec(),
+        sampling_logprobs: completion.recorded_logprobs().into_owned(),
         tokens: trace.numbers.map(|value| *value as f32),
         outcomes: trace.outcomes.clone(),
     }

@@ -14,6 +14,8 @@ use crate::device::chosen;
 use crate::output::{command_line, say};
 use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_folders::refuse_inside;
+use crate::used_inputs::{info_with_inputs, update_paths};
+use crate::written_by::result_of;
 
 /// Returns what happens to an existing run: with `force`, it is renamed.
 pub(crate) fn existing(force: bool) -> Existing {
@@ -53,12 +55,21 @@ pub(crate) fn unchanged(resumed: Option<&RunFolder>, files: &[DataFile]) -> anyh
             now.bytes,
             now.sha256,
             match resumed {
-                Some(folder) if role == "reward" => continue_in_new_run(folder),
+                Some(folder) if is_replaceable(folder, role) => continue_in_new_run(folder),
                 _ => "start a new run with --run".to_owned(),
             }
         );
     }
     Ok(())
+}
+
+/// Returns whether a new run can continue a run of `grpo train` without the original file: a reward, or
+/// the model or adapter that is trained.
+fn is_replaceable(folder: &RunFolder, role: &str) -> bool {
+    let keys = config::load::<toml::Table>(&folder.config_path(), &[]);
+    keys.is_ok_and(|keys| {
+        command_of(&keys.value) == "train" && (role == "reward" || role == result_of(&keys.value))
+    })
 }
 
 /// Describes how to continue training with a changed reward. A run has one reward from its first
@@ -123,6 +134,16 @@ pub(crate) fn config_of_run(
     Ok(keys)
 }
 
+/// Like [`config_of_run`], with the paths that the inputs have now.
+pub(crate) fn config_with_inputs(
+    folder: &RunFolder,
+    command: &str,
+) -> anyhow::Result<config::Loaded<toml::Table>> {
+    let mut keys = config_of_run(folder, command)?;
+    update_paths(folder, &mut keys.value);
+    Ok(keys)
+}
+
 /// A locked run to resume.
 pub(crate) struct Reopened<T> {
     pub(crate) folder: RunFolder,
@@ -143,7 +164,7 @@ pub(crate) fn reopen<T>(
         return Err(foreign.into());
     }
     let lock = folder.lock()?;
-    let info = folder.read_info()?;
+    let info = info_with_inputs(&folder)?;
     let config = read(&folder)?;
     unchanged(Some(&folder), &info.data)?;
     folder.recover_checkpoints()?;

@@ -15,6 +15,7 @@ use crate::checkpoint::CheckpointSection;
 use crate::config;
 use crate::output::say;
 use crate::recorded_device::of_this_process;
+use crate::used_inputs::user_of;
 
 /// A line of `metrics.jsonl`.
 pub(crate) type Line = Map<String, Value>;
@@ -59,6 +60,19 @@ pub(crate) fn open_events(
         write_event(&mut events, done, resumed(), EventProof::default())?;
     }
     Ok(events)
+}
+
+/// Records why a run ended before its first step. A step that was recorded before is not removed.
+pub(crate) fn stopped_at_start(
+    folder: &RunFolder,
+    is_resumed: bool,
+    reason: String,
+) -> anyhow::Result<()> {
+    if folder.has_steps()? {
+        return Ok(());
+    }
+    let mut events = open_events(folder, 0, 0, is_resumed)?;
+    write_event(&mut events, 0, EventKind::Stopped { reason }, EventProof::default())
 }
 
 impl RunLog {
@@ -207,6 +221,14 @@ impl RunLog {
         self.metrics.sync()?;
         self.events.sync()?;
         let (folder, last) = (self.folder.clone(), self.section.keep_last);
+        // Other runs may have been started from a checkpoint of this one.
+        let next = folder.kept_checkpoints(last.saturating_sub(1), besides, None)?;
+        let outdated = folder.checkpoints()?.into_iter();
+        let outdated = outdated.filter(|checkpoint| !next.contains(&checkpoint.step));
+        let used = outdated.filter(|checkpoint| user_of(&checkpoint.path).is_some());
+        let besides: Vec<u64> =
+            used.map(|checkpoint| checkpoint.step).chain(besides.iter().copied()).collect();
+        let besides = &*besides;
         write(&folder, &mut |step, manifest| {
             let kept = folder.kept_checkpoints(last, besides, Some(step))?;
             self.checkpointed(step, manifest, best, kept)

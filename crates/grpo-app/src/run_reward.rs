@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::output::command_line;
+use grpo_run::RunFolder;
+
+use crate::output::{command_line, say};
 use crate::train_file::TrainFile;
 
 /// The option with which the user agrees.
@@ -34,4 +36,26 @@ pub(crate) fn resume_command(command: &str, run: &Path, file: &TrainFile) -> Str
     let mut words = vec![command, "--resume", &run];
     words.extend((!file.reward.spec().external().is_empty()).then_some(OPTION));
     command_line(&words)
+}
+
+/// Prints how to continue a run that failed. `trained` is the folder with the policy, if the run has
+/// saved one.
+pub(crate) fn say_how_to_resume(run: &RunFolder, file: &TrainFile, trained: Option<&Path>) {
+    let resume = resume_command("train", run.path(), file);
+    let has_files = file.reward.spec().files().is_ok_and(|files| !files.is_empty());
+    if !has_files {
+        return say(format_args!("resume       grpo {resume}"));
+    }
+    say(format_args!("resume       grpo {resume}   # with the same reward files"));
+    match trained {
+        Some(trained) => say(format_args!(
+            "             after changing a reward file, start a new run from {} (docs/guides/own-reward.md)",
+            trained.display()
+        )),
+        None => {
+            let config = run.config_path().display().to_string();
+            let again = command_line(["train", &config, "--force"]);
+            say(format_args!("             after changing a reward file: grpo {again}"));
+        }
+    }
 }

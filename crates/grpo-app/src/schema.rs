@@ -5,8 +5,7 @@ mod layers;
 mod plain;
 
 use grpo_data::schema::{Keys, add_keys, reference};
-use grpo_train::ExtensionKind;
-use grpo_vllm::VllmConfig;
+use grpo_extensions::ExtensionKind;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -53,6 +52,7 @@ fn train(tasks: &Tasks) -> (String, Value) {
         "reward": reference("Reward"),
         "data": reference("Data"),
         "rollout": reference("Rollout"),
+        "episode": reference("Episode"),
     });
     let sections = schemars::json_schema!({ "properties": properties, "required": ["reward"] });
     add_keys(&mut root, sections);
@@ -72,7 +72,8 @@ fn train(tasks: &Tasks) -> (String, Value) {
     let definitions = Map::from_iter([
         ("Reward".to_owned(), rewards(tasks, &mut generator)),
         ("Data".to_owned(), described(data, about_data)),
-        ("Rollout".to_owned(), rollout(&mut generator)),
+        ("Rollout".to_owned(), rollout(tasks, &mut generator)),
+        ("Episode".to_owned(), episode(tasks, &mut generator)),
     ]);
     ("train".to_owned(), finished(generator, root, "grpo train", definitions))
 }
@@ -91,39 +92,54 @@ fn pretrain(tasks: &Tasks) -> (String, Value) {
 /// Returns the schema of `[reward]`: one of the types with its keys.
 fn rewards(tasks: &Tasks, generator: &mut SchemaGenerator) -> Value {
     let registry = tasks.rewards();
-    let mut types: Vec<Value> = Vec::new();
-    for kind in registry.kinds() {
-        let keys = keys_of(kind.keys(), generator).to_value();
-        let properties = form(kind.type_name(), "type", keys.get("properties"));
-        let own = keys.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
-        let required: Vec<Value> = [json!("type")].into_iter().chain(own).collect();
-        let mut schema = json!({
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            "additionalProperties": false,
-        });
-        if let Some(description) = keys.get("description") {
-            schema["description"] = description.clone();
-        }
-        types.push(schema);
-    }
+    let types = registry.kinds().iter().map(|kind| form(kind.type_name(), kind.keys(), generator));
+    let types: Vec<Value> = types.collect();
     json!({ "description": "What a completion is worth. `type` selects the reward.", "oneOf": types })
 }
 
-/// Returns the properties of a table in which `tag` is `name`.
-fn form(name: &str, tag: &str, properties: Option<&Value>) -> Map<String, Value> {
-    let own = properties.and_then(Value::as_object).cloned().unwrap_or_default();
-    [(tag.to_owned(), json!({ "const": name }))].into_iter().chain(own).collect()
+/// Returns the schema of `[episode]`: one of the types with its keys.
+fn episode(tasks: &Tasks, generator: &mut SchemaGenerator) -> Value {
+    let kinds = tasks.episodes();
+    let types = kinds.iter().map(|kind| form(kind.name(), kind.keys(), generator));
+    let types: Vec<Value> = types.collect();
+    let mut schema = json!({
+        "description": "What follows a completion. `type` selects the episode, which a program registers.",
+        "type": "object",
+    });
+    if !types.is_empty() {
+        schema["oneOf"] = types.into();
+    }
+    schema
+}
+
+/// Returns the schema of a table with `keys` in which `type` is `name`.
+fn form(name: &str, keys: Keys, generator: &mut SchemaGenerator) -> Value {
+    let keys = keys_of(keys, generator).to_value();
+    let own = keys.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    let tag = ("type".to_owned(), json!({ "const": name }));
+    let properties: Map<String, Value> = [tag].into_iter().chain(own).collect();
+    let own = keys.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let required: Vec<Value> = [json!("type")].into_iter().chain(own).collect();
+    let mut schema = json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    if let Some(description) = keys.get("description") {
+        schema["description"] = description.clone();
+    }
+    schema
 }
 
 /// Returns the schema of `[rollout]`, whose `engine` selects whether the other keys are used.
-fn rollout(generator: &mut SchemaGenerator) -> Value {
-    let engines = [("local", Keys::none()), ("vllm", Keys::of::<VllmConfig>())];
+fn rollout(tasks: &Tasks, generator: &mut SchemaGenerator) -> Value {
+    let engines = tasks.engines();
+    let names: Vec<&str> = engines.kinds().iter().map(|kind| kind.name()).collect();
     let engine = json!({
-        "description": "What samples: this program (`local`), or vLLM servers. With `local`, the other keys have no effect.",
+        "description": "What samples: this program (`local`), or servers. With `local`, the other keys have no effect.",
         "type": "string",
-        "enum": engines.map(|(name, _)| name),
+        "enum": names,
         "default": "local",
     });
     let mut schema = schemars::json_schema!({
@@ -131,7 +147,7 @@ fn rollout(generator: &mut SchemaGenerator) -> Value {
         "properties": { "engine": engine },
         "additionalProperties": false,
     });
-    add_optional(&mut schema, engines.into_iter().map(|(_, keys)| keys), generator);
+    add_optional(&mut schema, engines.kinds().iter().map(|kind| kind.keys()), generator);
     described(schema, "Where completions are sampled.")
 }
 

@@ -10,7 +10,7 @@ use grpo_model::Policy;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_runtime::Ranks;
 use grpo_train::{
-    Actions, BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
+    BestSamples, Ending, EngineFactory, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
     TrainObserver, Training,
 };
 
@@ -18,7 +18,7 @@ use crate::args::RunArguments;
 use crate::evidence::violations_of_files;
 use crate::interrupt::{Interrupted, leaves_behind};
 use crate::models::Writer;
-use crate::output::{say, say_aside};
+use crate::output::{say, say_aside, sentence};
 use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
@@ -27,10 +27,11 @@ use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{
     Reopened, create_run, existing, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
 };
-use crate::run_log::observer_error;
-use crate::run_reward::{refuse_unasked, resume_command};
+use crate::run_log::{observer_error, stopped_at_start};
+use crate::run_reward::{refuse_unasked, resume_command, say_how_to_resume};
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
+use crate::used_inputs::{say_kept, user_of};
 use crate::{checkpoint, config, device, first_screen};
 
 /// A training run and its folder.
@@ -61,7 +62,7 @@ pub(crate) struct Resume<'a> {
     pub(crate) verify: bool,
     /// Whether the run is finished. It is only verified then, and nothing is written.
     pub(crate) is_finished: bool,
-    /// URLs of the vLLM servers, if they have changed.
+    /// URLs of the engine's servers, if they have changed.
     pub(crate) rollout_url: &'a [String],
     /// Whether a reward that the run's configuration names may run.
     pub(crate) run_reward: bool,
@@ -95,13 +96,15 @@ impl Session {
         // Performs all checks before creating the run folder.
         let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         let (grpo, codec) = (begun.training.grpo(), &begun.writer.spec.codec);
-        let outlook = preflight(&file, grpo, &begun.prompts, codec, &*begun.actions)?;
+        let outlook = preflight(&file, grpo, &begun.prompts, codec, &*begun.engine)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
         ranks.wait_for_all()?;
-        let before = begun.preview(&file, &folder, &outlook)?;
+        let before = begun
+            .preview(&file, &folder, &outlook)
+            .map_err(|error| failed_at_start(&file, &folder, false, error))?;
         let earlier = RecordedSteps::after(&folder, 0)?;
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
@@ -123,7 +126,7 @@ impl Session {
         })?;
         let Reopened { folder, lock, info, config: mut file } = reopened;
         if verify {
-            file.refuse_servers("--verify")?;
+            file.refuse_unrepeatable("--verify")?;
         }
         file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");
@@ -147,7 +150,12 @@ impl Session {
         let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
         ranks.wait_for_all()?;
-        let before = if is_finished { None } else { begun.preview(&file, &folder, &[])? };
+        let before = match is_finished {
+            true => None,
+            false => begun
+                .preview(&file, &folder, &[])
+                .map_err(|error| failed_at_start(&file, &folder, true, error))?,
+        };
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         let restored = from.as_ref().map(|(step, found)| Restored::new(*step, found.path()));
@@ -172,7 +180,12 @@ impl Session {
                 say_resuming(step.into(), steps);
             }
             // The existing result is incomplete.
-            session.folder.move_aside(session.kind)?;
+            let model = session.folder.path().join(session.kind);
+            let user = user_of(&model);
+            let aside = session.folder.move_aside(session.kind)?;
+            if let Some((user, aside)) = user.zip(aside) {
+                say_kept(&model, &aside, &user);
+            }
             session.folder.move_aside("comparison.json")?;
         }
         Ok(session)
@@ -226,6 +239,22 @@ impl TrainObserver<Policy> for Verifier<'_> {
     }
 }
 
+/// Records why a run failed before its first step, and prints how to go on.
+fn failed_at_start(
+    file: &TrainFile,
+    folder: &RunFolder,
+    is_resumed: bool,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    if error.is::<Interrupted>() {
+        return error;
+    }
+    // The error is more important than one of its record.
+    let _lost = stopped_at_start(folder, is_resumed, sentence(&error));
+    say_how_to_resume(folder, file, None);
+    error.context(format!("training run {} ended early", folder.path().display()))
+}
+
 fn say_resuming(step: u64, steps: u32) {
     say(format_args!("resuming     after step {step} of {steps}"));
 }
@@ -275,8 +304,8 @@ pub(crate) fn configured(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Res
 pub(crate) struct StartedRun {
     pub(crate) training: Training<Policy>,
     pub(crate) prompts: Prompts,
-    /// What the policy does, for engines of other sizes.
-    actions: Arc<dyn Actions<Policy>>,
+    /// Creates engines of other sizes.
+    engine: Arc<dyn EngineFactory<Policy>>,
     /// See [`Start::reports`].
     reports: Vec<(&'static str, String)>,
     writer: Writer,
@@ -301,8 +330,9 @@ impl StartedRun {
         if !ranks.is_alone() {
             file.extensions.check_ranks()?;
             anyhow::ensure!(
-                file.rollout.is_none(),
-                "vLLM servers sample for a single process; use rollout.engine = \"local\", or start one process without mpirun"
+                file.rollout.config().supports_ranks(),
+                "{} sample for a single process; use rollout.engine = \"local\", or start one process without mpirun",
+                file.rollout.description()
             );
             refuse_short_limit(file, ranks)?;
             if let Some(warning) = device::shared_by_ranks() {
@@ -325,13 +355,13 @@ impl StartedRun {
         let config = file.grpo();
         let evaluation = (!of_evaluation.is_empty())
             .then(|| {
-                let Parts { policy, actions, reward, decode, .. } = &parts;
+                let Parts { policy, engine, reward, decode, .. } = &parts;
                 let (reward, decode) = (Arc::clone(reward), Arc::clone(decode));
                 let of = of_evaluation;
-                Evaluation::new(of, policy, &config, &**actions, reward, decode, file.seed)
+                Evaluation::new(of, policy, &config, &**engine, reward, decode, file.seed)
             })
             .transpose()?;
-        let actions = Arc::clone(&parts.actions);
+        let engine = Arc::clone(&parts.engine);
         let mut grpo = Grpo::new(parts, config, file.seed)?;
         file.success.check_components(&grpo.reward_names().parts)?;
         grpo.interrupted_by(interrupt);
@@ -340,7 +370,7 @@ impl StartedRun {
         if let (Some(best), 1..) = (tasks.best_files(&writer.spec.codec), file.save.best) {
             training.collect_best(BestSamples::new(file.save.best, best.identify));
         }
-        Ok(Self { training, prompts, actions, reports, writer, kind })
+        Ok(Self { training, prompts, engine, reports, writer, kind })
     }
 
     /// Prints a summary of the run and evaluates the initial policy, unless the run has already

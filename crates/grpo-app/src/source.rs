@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use grpo_data::schema::Keys;
 use grpo_data::{Codec, ConfigFault, Prompt};
-use grpo_model::Policy;
+use grpo_model::{Families, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{Actions, NextTokens, TrainError};
+use grpo_train::{EngineFactory, NextTokens, TrainError};
 use toml::Table;
 
 use crate::models::Loaded;
@@ -41,14 +41,14 @@ pub trait Source: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Returns an error if the model is not suitable.
-    fn check_model(&self, folder: &Path) -> anyhow::Result<()>;
+    fn check_model(&self, folder: &Path, families: &Families) -> anyhow::Result<()>;
 
     /// Returns the maximum number of actions per prompt, or `None` if `sampling.max_new_tokens` sets
     /// it.
     fn max_new_tokens(&self) -> Option<usize>;
 
-    /// Returns the actions of a policy that uses `codec`. By default, it continues the prompt.
-    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
+    /// Returns the local engine of a policy that uses `codec`. By default, it continues the prompt.
+    fn local_engine(&self, codec: &Codec) -> Arc<dyn EngineFactory<Policy>> {
         Arc::new(NextTokens { end_ids: codec.end_ids().to_vec() })
     }
 

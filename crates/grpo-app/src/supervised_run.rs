@@ -28,7 +28,8 @@ use crate::interrupt::{self, Interrupted};
 use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
-    Reopened, config_of_run, create_run, existing, last_whole, reopen, stay_on_device, unlisted,
+    Reopened, config_with_inputs, create_run, existing, last_whole, reopen, stay_on_device,
+    unlisted,
 };
 use crate::run_log::{RunLog, open_events};
 
@@ -95,7 +96,7 @@ impl<F: DeserializeOwned> Request<F> {
 }
 
 fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::Result<Loaded<F>> {
-    let keys = config_of_run(folder, command)?;
+    let keys = config_with_inputs(folder, command)?;
     let run = folder.path().display();
     // Older versions wrote no checkpoints and no `save` section.
     let has_checkpoints = keys.value.contains_key("save");

@@ -7,17 +7,21 @@ use std::sync::Arc;
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
-use grpo_model::Policy;
+use grpo_extensions::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
+use grpo_model::{Families, FamilyKind, ModelFormats, Policy};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
+use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
+use grpo_servers::HTTP_REWARD;
+use grpo_servers::vllm::VLLM;
 use toml::Table;
 
 use crate::args::RunArguments;
 use crate::data::DataFormat;
 use crate::eval::{CompletionRow, RowFormat, Suite, TEXT_ROWS, TEXT_SUITE};
 use crate::models::Loaded;
+use crate::output::Formats;
 use crate::source::SourceKind;
 
 /// A task to train models for, e.g. generating molecules, writing replies or filling blanks. All
@@ -29,6 +33,16 @@ pub trait Task: Sync {
     /// Returns the reward types for the `[reward]` section.
     fn rewards(&self) -> Vec<RewardKind> {
         Vec::new()
+    }
+
+    /// Returns the model families that the task adds.
+    fn families(&self) -> Vec<&'static FamilyKind> {
+        Vec::new()
+    }
+
+    /// Returns the model folder that commands read if none is given.
+    fn default_model(&self) -> Option<&'static str> {
+        None
     }
 
     /// Returns the codecs for model folders.
@@ -43,6 +57,16 @@ pub trait Task: Sync {
 
     /// Returns the prompt sources for `grpo train`.
     fn sources(&self) -> Vec<SourceKind> {
+        Vec::new()
+    }
+
+    /// Returns the engines for the `[rollout]` section.
+    fn engines(&self) -> Vec<EngineKind> {
+        Vec::new()
+    }
+
+    /// Returns the episodes for the `[episode]` section.
+    fn episodes(&self) -> Vec<EpisodeKind> {
         Vec::new()
     }
 
@@ -177,6 +201,12 @@ pub trait TaskSampling {
     /// Returns the files that the task's options name, which no output may replace.
     fn inputs(&self, _options: &ArgMatches) -> Vec<PathBuf> {
         Vec::new()
+    }
+
+    /// Returns what is written about a model of this task without prompts, or `None` if the folder
+    /// contains another model.
+    fn outputs(&self, _options: &ArgMatches, _model: &Path) -> Option<Formats> {
+        None
     }
 
     /// Rejects options that have no effect because [`Self::sampler`] is not used.
@@ -343,7 +373,21 @@ impl Tasks {
     /// # Panics
     /// Panics if two tasks define the same reward type.
     pub fn rewards(&self) -> RewardRegistry {
-        RewardRegistry::default().with(self.iter().flat_map(|task| task.rewards()))
+        let own = self.iter().flat_map(|task| task.rewards());
+        RewardRegistry::default().with([HTTP_REWARD]).with(own)
+    }
+
+    /// Returns the engines of the program and of all tasks.
+    ///
+    /// # Panics
+    /// Panics if two engines have the same name.
+    pub(crate) fn engines(&self) -> EngineRegistry {
+        EngineRegistry::default().with([VLLM]).with(self.iter().flat_map(|task| task.engines()))
+    }
+
+    /// Returns the episodes of all tasks.
+    pub(crate) fn episodes(&self) -> Vec<EpisodeKind> {
+        self.iter().flat_map(|task| task.episodes()).collect()
     }
 
     /// Returns all suites for `grpo eval`.
@@ -366,6 +410,19 @@ impl Tasks {
             }
         }
         row
+    }
+
+    /// Returns the model families of the program and of all tasks.
+    ///
+    /// # Panics
+    /// Panics if two of them have the same name.
+    pub fn families(&self) -> Families {
+        Families::default().with(self.iter().flat_map(|task| task.families()))
+    }
+
+    /// Returns what a model folder can contain.
+    pub fn formats(&self) -> ModelFormats {
+        ModelFormats { families: self.families(), codecs: self.codecs() }
     }
 
     /// Returns the codecs of all tasks.

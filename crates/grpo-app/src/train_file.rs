@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{Codec, ConfigFault, OneOrSeveral};
-use grpo_model::{Policy, WeightPrecision};
+use grpo_data::{Codec, ConfigFault};
+use grpo_model::Policy;
 use grpo_rewards::RewardConfig;
-use grpo_train::{Actions, GrpoConfig, NextTokens, SamplingConfig};
-use grpo_vllm::VllmConfig;
+use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
+use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 
 #[cfg(feature = "schema")]
 pub(crate) use self::open_settings::OpenKeys;
@@ -36,8 +36,10 @@ pub(crate) struct TrainFile {
     /// The `[data]` section. Without prompts, the model generates from its beginning-of-sequence
     /// token.
     pub data: Option<PromptSection>,
-    /// The `[rollout]` section, if completions are sampled on servers.
-    pub rollout: Option<VllmConfig>,
+    /// The `[rollout]` section, which selects the engine.
+    pub rollout: EngineSection,
+    /// The `[episode]` section, if completions have several turns.
+    pub episode: Option<EpisodeSection>,
     /// Extensions of the steps.
     pub(crate) extensions: Extensions,
     /// What is only known when model and prompts are loaded.
@@ -120,30 +122,22 @@ impl TrainFile {
         self.data.as_ref().map_or(Ok(()), PromptSection::check)
     }
 
-    /// Checks the settings of sampling on servers.
+    /// Checks the settings of engine and episode, and whether they can sample for this run.
     fn check_rollout(&self) -> Result<(), ConfigFault> {
-        let Some(rollout) = &self.rollout else { return Ok(()) };
-        rollout.check().map_err(|fault| fault.below("rollout"))?;
-        let refused = |reason: &str, remedy: &str| {
-            let message = format!("rollout.engine = \"vllm\" {reason}");
-            let remedy = format!("{remedy}, or use rollout.engine = \"local\"");
-            Err(ConfigFault::new("rollout.engine", message, &remedy))
+        let sections = self.source.iter().flat_map(|source| source.settings());
+        let prompt_sections: Vec<String> = sections.map(|(name, _)| name).collect();
+        let run = EngineRun {
+            prompt_sections: &prompt_sections,
+            is_adapter: self.lora.is_some() || self.adapter.is_some(),
+            weights: self.sampling.weights,
         };
-        if let Some(source) = &self.source {
-            let sections: Vec<String> =
-                source.settings().into_iter().map(|(name, _)| name).collect();
-            let reason = "continues prompts of token ids, but this task samples in another way";
-            return refused(reason, &format!("remove [{}]", sections.join("] and [")));
+        self.rollout.config().check(&run).map_err(|fault| fault.below("rollout"))?;
+        let Some(episode) = &self.episode else { return Ok(()) };
+        if self.source.as_ref().is_some_and(|source| source.fills_prompt()) {
+            let message = "[episode] continues completions, but this task fills its prompts";
+            return Err(ConfigFault::new("episode", message, "remove [episode]"));
         }
-        if self.lora.is_none() && self.adapter.is_none() {
-            let reason = "sends the policy as a LoRA adapter, but this run trains all weights";
-            return refused(reason, "add [lora] or `adapter`");
-        }
-        if self.sampling.weights != WeightPrecision::F32 {
-            let reason = "samples with the weights of the servers";
-            return refused(reason, "remove sampling.weights");
-        }
-        Ok(())
+        episode.config().check().map_err(|fault| fault.below("episode"))
     }
 
     /// Replaces the URLs of the servers, unless `urls` is empty.
@@ -151,18 +145,21 @@ impl TrainFile {
         if urls.is_empty() {
             return Ok(());
         }
-        let rollout = self.rollout.as_mut().context(
-            "--rollout-url has no effect, because the run samples with rollout.engine = \"local\"; remove it",
-        )?;
-        rollout.url = OneOrSeveral::Several(urls.to_vec());
-        rollout.check().map_err(|fault| anyhow::anyhow!("--rollout-url: {fault}"))
+        self.rollout = self.rollout.with_urls(urls).with_context(|| {
+            format!(
+                "--rollout-url has no effect, because the run samples with rollout.engine = \"{}\"; remove it",
+                self.rollout.name()
+            )
+        })?;
+        self.check_rollout().map_err(|fault| anyhow::anyhow!("--rollout-url: {fault}"))
     }
 
     /// Refuses a command that has to repeat the sampled completions.
-    pub(crate) fn refuse_servers(&self, what: &str) -> anyhow::Result<()> {
+    pub(crate) fn refuse_unrepeatable(&self, what: &str) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.rollout.is_none(),
-            "{what} has to sample the same completions again, but vLLM servers do not repeat them bit for bit; use it with runs of rollout.engine = \"local\""
+            self.rollout.config().repeats(),
+            "{what} has to sample the same completions again, but {} do not repeat them bit for bit; use it with runs of rollout.engine = \"local\"",
+            self.rollout.description()
         );
         Ok(())
     }
@@ -198,10 +195,10 @@ impl TrainFile {
         self.save.checkpoints().check(origin)
     }
 
-    /// Returns the actions of a policy that uses `codec`.
-    pub(crate) fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
+    /// Returns the local engine of a policy that uses `codec`.
+    pub(crate) fn local_engine(&self, codec: &Codec) -> Arc<dyn EngineFactory<Policy>> {
         match &self.source {
-            Some(source) => source.actions(codec),
+            Some(source) => source.local_engine(codec),
             None => Arc::new(NextTokens { end_ids: codec.end_ids().to_vec() }),
         }
     }

@@ -13,6 +13,10 @@ use crate::output::{command_line, sentence};
 /// Maximum number of configurations that are read. More are not examples of one task.
 const MOST_FILES: usize = 200;
 
+/// Folder of a project's configurations, and the maximum number of folders in it that are read.
+const CONFIGS: &str = "configs";
+const MOST_FOLDERS: usize = 50;
+
 /// What an error says about a missing file or folder.
 const MISSING: &str = " does not exist";
 
@@ -23,17 +27,35 @@ pub(crate) fn configuration_of(options: &ArgMatches) -> Option<PathBuf> {
 }
 
 /// Replaces the general advice of an error about a missing input by the command that writes it, if a
-/// configuration in the same folder says which one that is.
+/// configuration in the same folder says which one that is. Without a configuration, all those in
+/// `configs` are read.
 pub(crate) fn with_writer(error: anyhow::Error, configuration: Option<&Path>) -> anyhow::Error {
     let said = sentence(&error);
-    let Some((configuration, at)) = configuration.zip(said.find(MISSING)) else { return error };
+    let Some(at) = said.find(MISSING) else { return error };
     let end = at + MISSING.len();
     let is_end = |c: char| c.is_whitespace() || "`\"'".contains(c);
     let missing = said[..at].trim_end_matches(is_end).rsplit(is_end).next().unwrap_or_default();
-    match writer(configuration, Path::new(missing)) {
+    let missing = Path::new(missing);
+    let found = match configuration {
+        Some(configuration) => writer(configuration, missing),
+        None => folders().iter().find_map(|folder| writer(&folder.join("-"), missing)),
+    };
+    match found {
         Some(writer) => anyhow::anyhow!("{}; {writer}", &said[..end]),
         None => error,
     }
+}
+
+/// Returns `configs` and the folders in it, in the order of their names.
+fn folders() -> Vec<PathBuf> {
+    let configs = PathBuf::from(CONFIGS);
+    let entries = configs.read_dir().into_iter().flatten().flatten();
+    let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let folders = entries.filter(is_folder).map(|entry| configs.join(entry.file_name()));
+    let mut folders: Vec<PathBuf> = folders.take(MOST_FOLDERS).collect();
+    folders.sort();
+    folders.insert(0, configs);
+    folders
 }
 
 /// Describes which command writes `missing`, and which pipeline runs it together with the

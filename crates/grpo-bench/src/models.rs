@@ -2,9 +2,9 @@
 
 use grpo_app::device::device;
 use grpo_model::{
-    Adapted, Adapter, LanguageModel, ModelConfig, MolGptConfig, Policy, ProductPrecision,
-    Transformer,
+    Adapted, Adapter, LanguageModel, ModelConfig, Policy, ProductPrecision, Transformer,
 };
+use grpo_molecules::MolGptConfig;
 use serde_json::json;
 
 /// A model size with a context length.
@@ -112,7 +112,7 @@ impl Model {
         match self.size {
             Size::Tiny | Size::Prior | Size::Small => {
                 let sizes = MolGptConfig::new(vocabulary, self.context, layers, heads, width);
-                ModelConfig::molgpt(&sizes).map_err(|error| error.to_string())
+                sizes.to_config().map_err(|error| error.to_string())
             }
             Size::Medium => {
                 let json = json!({

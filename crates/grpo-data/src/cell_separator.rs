@@ -8,6 +8,9 @@ use crate::{Bytes, DataError, FileOrigin};
 /// semicolon or tab if the line contains no comma. Also returns a source that starts at the beginning.
 /// At most about `longest` bytes are read.
 ///
+/// Excel writes and reads a first line such as `sep=;`, which names the character. It becomes an empty
+/// line, so that the numbers of lines remain.
+///
 /// # Errors
 /// Returns an error if the source cannot be read.
 pub fn cell_separator(
@@ -27,8 +30,25 @@ pub fn cell_separator(
             break;
         }
     }
+    if let Some(separator) = named_separator(&head[line_start..]) {
+        return Ok((separator, Box::new(Cursor::new(b"\n").chain(source))));
+    }
     let separator = [b',', b';', b'\t'].into_iter().find(|separator| head.contains(separator));
     Ok((separator.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
+}
+
+/// Returns the character that a line such as `sep=;` names.
+fn named_separator(line: &[u8]) -> Option<u8> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    let line = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\"")).unwrap_or(line);
+    match line {
+        [name @ .., b'=', separator] if name.eq_ignore_ascii_case(b"sep") => {
+            [b',', b';', b'\t'].contains(separator).then_some(*separator)
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +74,19 @@ mod tests {
             let mut whole = String::new();
             source.read_to_string(&mut whole).unwrap();
             assert_eq!(whole, text);
+        }
+        for (text, expected, rest) in [
+            ("sep=;\r\na,b;c\n", b';', "\na,b;c\n"),
+            ("SEP=\t\na,b\n", b'\t', "\na,b\n"),
+            ("\"sep=,\"\na;b\n", b',', "\na;b\n"),
+            ("sep=x\n1\n", b',', "sep=x\n1\n"),
+        ] {
+            let source: Bytes = Box::new(text.as_bytes());
+            let (separator, mut source) = cell_separator(source, 100, &origin).unwrap();
+            assert_eq!(separator, expected, "{text:?}");
+            let mut whole = String::new();
+            source.read_to_string(&mut whole).unwrap();
+            assert_eq!(whole, rest);
         }
         // A line that is too long is not read to its end.
         let long: Bytes = Box::new(std::io::repeat(b'a'));

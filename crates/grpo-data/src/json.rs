@@ -162,7 +162,10 @@ mod tests {
                 "a value is missing or misspelled (text has double quotes) at line 1 column 1",
             ),
             ("{\"a\": 1", "unexpected end of input at line 1 column 7"),
-            ("{\"a\": -1}", "found -1; expected a whole number, 0 or more at line 1 column 8"),
+            (
+                "{\"a\": -1}",
+                "found -1; expected a whole number that is not negative at line 1 column 8",
+            ),
             ("{\"a\": 1, \"b\": 2, \"a\": 3}", "duplicate key `a` at line 1 column 24"),
         ] {
             let parsed = parse_json::<BTreeMap<String, usize>>(text);

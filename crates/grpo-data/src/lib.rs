@@ -21,8 +21,6 @@ mod csv_quotes;
 mod error;
 mod example;
 mod expansion;
-mod http_url;
-mod http_words;
 mod json;
 mod line_reader;
 mod model_json;
@@ -69,14 +67,14 @@ pub use csv_quotes::{CsvQuoteFaults, CsvQuotes};
 pub use error::{DataError, Names, Shortened, described, with_remedy};
 pub use example::{Example, Examples};
 pub use grpo_ranges::Ranges;
-pub use http_url::{HttpUrl, HttpUrlFault, host_and_port};
-pub use http_words::{connection_words, is_unresolved, reply_words};
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json, parse_model_json};
 pub use line_reader::{LineReader, too_long};
-pub use number_cell::number_cell;
+pub use number_cell::{decimal_comma_remedy, number_cell};
 pub use one_or_several::OneOrSeveral;
 pub use order::{EpochOrder, OrderPosition};
-pub use origin::{Bytes, FileOrigin, STANDARD_INPUT, open_file, read_text, read_text_file};
+pub use origin::{
+    Bytes, FileOrigin, STANDARD_INPUT, TSV_REMEDY, open_file, read_text, read_text_file,
+};
 pub use own_folder::{FileKind, FileLock, ForeignFile, Locked, OwnFolder, dangling_link};
 pub use parquet_file::{ParquetFault, ParquetFile};
 pub use passwords::without_passwords;
@@ -91,7 +89,7 @@ pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, Sampled
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use regex_words::regex_reason;
 pub use rng::{CounterRng, Purpose};
-pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
+pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace, VALID};
 pub use shell::shell_word;
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};

@@ -28,6 +28,9 @@ const TABLE_TO_JSON_LINES: &str = r#"import csv, json, sys; sys.stdin.reconfigur
 /// Why no command reads `-`.
 pub const STANDARD_INPUT: &str = "`-`: standard input is not read, because the ending of a file's name tells its format; write the data to a file first";
 
+/// What to do about a `.tsv` file where `.csv` files are read, as the end of a message.
+pub const TSV_REMEDY: &str = "; rename it to end in `.csv`, which may have tabs between its cells";
+
 impl FileOrigin {
     /// Creates the origin for a file, and also returns its lower-case extension without `.gz`.
     /// Files whose name ends in `.gz` are compressed.
@@ -78,8 +81,12 @@ impl FileOrigin {
     fn conversion(&self, ending: &str, expected: &str, keys: Option<&str>) -> String {
         if !expected.contains(".jsonl") {
             let is_text = ["txt", "smiles"].contains(&ending) && expected.contains(".smi");
-            let remedy = "; if each line is a SMILES, rename it to end in `.smi`";
-            return if is_text { remedy.to_owned() } else { String::new() };
+            let remedy = match ending {
+                _ if is_text => "; if each line is a SMILES, rename it to end in `.smi`",
+                "tsv" if expected.contains(".csv") => TSV_REMEDY,
+                _ => "",
+            };
+            return remedy.to_owned();
         }
         let needs = keys.map(|keys| format!("; each record requires {keys}")).unwrap_or_default();
         match ending {

@@ -148,6 +148,7 @@ fn value_words(found: &str, map: &str) -> Option<String> {
 /// Describes the type that a deserializer expects.
 fn type_words(expected: &str, found: &str, map: &str) -> String {
     let is_positive = !found.contains("`-");
+    let is_negative = found.starts_with("invalid value: integer `-");
     let is_too_large = found.ends_with(" as i128")
         || (found.starts_with("invalid value: integer `") && is_positive);
     let words = match expected {
@@ -167,8 +168,12 @@ fn type_words(expected: &str, found: &str, map: &str) -> String {
         {
             "a smaller whole number"
         }
-        "u8" | "u16" | "u32" | "u64" | "usize" | "u128" => "a whole number, 0 or more",
-        "i8" | "i16" | "i32" | "i64" | "isize" | "i128" => "a whole number",
+        // The type does not say whether 0 is in the range of the key.
+        "u8" | "u16" | "u32" | "u64" | "usize" | "u128" if is_negative => {
+            "a whole number that is not negative"
+        }
+        "u8" | "u16" | "u32" | "u64" | "usize" | "u128" | "i8" | "i16" | "i32" | "i64"
+        | "isize" | "i128" => "a whole number",
         "f32" | "f64" => "a number",
         "a sequence" => "a list",
         "a boolean" => "true or false",
@@ -224,13 +229,10 @@ mod tests {
     #[test]
     fn messages_have_no_words_of_rust() {
         for (message, expected) in [
-            (
-                "invalid type: string \"x\", expected u32",
-                "found \"x\"; expected a whole number, 0 or more",
-            ),
+            ("invalid type: string \"x\", expected u32", "found \"x\"; expected a whole number"),
             (
                 "invalid value: integer `-1`, expected u32",
-                "found -1; expected a whole number, 0 or more",
+                "found -1; expected a whole number that is not negative",
             ),
             (
                 "invalid value: integer `5000000000`, expected u32",

@@ -1,5 +1,7 @@
 //! Prompts and sampled completions.
 
+use std::borrow::Cow;
+
 use crate::{CounterRng, Prefix, Purpose, TokenSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -227,18 +229,26 @@ impl Completion {
         self.0.sampling_logprobs.as_deref()
     }
 
+    /// Returns [`Self::sampling_logprobs`] as they are recorded: 0 for each action if the completion was
+    /// not sampled.
+    pub fn recorded_logprobs(&self) -> Cow<'_, [f32]> {
+        let none = || vec![0.0; self.actions()].into();
+        self.sampling_logprobs().map_or_else(none, Cow::from)
+    }
+
     /// Returns the ids chosen by the policy in order of position, including a sampled end token.
     pub fn action_ids(&self) -> impl Iterator<Item = u32> {
         let chosen = self.0.ids.iter().zip(&self.0.action_mask);
         chosen.filter_map(|(&id, &action)| action.then_some(id))
     }
 
-    /// Returns the ids to decode: the actions or, if masked positions were filled, the entire
-    /// sequence.
+    /// Returns the ids to decode: all from the first action on, with what was observed between turns or,
+    /// if masked positions were filled, the entire sequence.
     pub fn text_ids(&self) -> Vec<u32> {
-        match self.0.sampled_under.mask_id {
-            Some(_) => self.0.ids.clone(),
-            None => self.action_ids().collect(),
+        let first = self.0.action_mask.iter().position(|action| *action);
+        match (self.0.sampled_under.mask_id, first) {
+            (None, Some(first)) => self.0.ids[first..].to_vec(),
+            _ => self.0.ids.clone(),
         }
     }
 

@@ -63,13 +63,21 @@ pub enum Outcome {
     Scored(Scored),
     /// The reward function abstained. The completion is excluded from the group mean and has no
     /// advantage.
-    Abstained,
+    Abstained {
+        /// Whether the completion is valid, if the task knows.
+        valid: Option<bool>,
+    },
     /// The score could not be computed.
     Failed {
         /// The error message.
         reason: String,
+        /// Whether the completion is valid, if the task knows.
+        valid: Option<bool>,
     },
 }
+
+/// Name of the component that is 1 for valid and 0 for invalid completions.
+pub const VALID: &str = "valid";
 
 /// A reward with its components.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,11 +156,29 @@ impl Scored {
 }
 
 impl Outcome {
+    /// Creates an outcome without a score, of a completion whose validity is not known.
+    pub fn abstained() -> Self {
+        Self::Abstained { valid: None }
+    }
+
+    /// Creates an outcome without a score for this reason, of a completion whose validity is not known.
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into(), valid: None }
+    }
+
+    /// Sets the validity of a completion without a score. That of one with a score is a component.
+    pub fn set_validity(&mut self, is_valid: bool) {
+        match self {
+            Self::Scored(_) => {}
+            Self::Abstained { valid } | Self::Failed { valid, .. } => *valid = Some(is_valid),
+        }
+    }
+
     /// Returns the total score, or `None` if there is no score.
     pub fn total(&self) -> Option<f64> {
         match self {
             Self::Scored(scored) => Some(scored.total),
-            Self::Abstained | Self::Failed { .. } => None,
+            Self::Abstained { .. } | Self::Failed { .. } => None,
         }
     }
 
@@ -160,21 +186,46 @@ impl Outcome {
     pub fn scored(&self) -> Option<&Scored> {
         match self {
             Self::Scored(scored) => Some(scored),
-            Self::Abstained | Self::Failed { .. } => None,
+            Self::Abstained { .. } | Self::Failed { .. } => None,
         }
     }
 
     /// Returns the reason if the score could not be computed.
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Self::Failed { reason } => Some(reason),
-            Self::Scored(_) | Self::Abstained => None,
+            Self::Failed { reason, .. } => Some(reason),
+            Self::Scored(_) | Self::Abstained { .. } => None,
         }
     }
 
     /// Returns `true` if the completion has a score and its `valid` component is not 0.
     pub fn is_valid(&self) -> bool {
-        self.total().is_some() && self.part("valid") != Some(0.0)
+        self.total().is_some() && self.part(VALID) != Some(0.0)
+    }
+
+    /// Returns whether the reward had to score the completion: it passes the filters, and is valid unless
+    /// the reward `scores_invalid` ones too. All others have the same score whether the reward works or not.
+    pub fn was_due(&self, scores_invalid: bool) -> bool {
+        let Self::Scored(scored) = self else { return true };
+        !scored.uncounted && (scores_invalid || self.part(VALID) != Some(0.0))
+    }
+
+    /// Returns an iterator over the components. That of a completion without a score is its validity,
+    /// if the task knows it.
+    pub fn parts(&self) -> impl Iterator<Item = (&PartName, f64)> {
+        const NAME: &PartName = &Cow::Borrowed(VALID);
+        let scored = self.scored().into_iter().flat_map(|scored| &scored.parts);
+        let valid = self.validity_without_score().map(|valid| (NAME, valid));
+        scored.map(|(name, value)| (name, *value)).chain(valid)
+    }
+
+    fn validity_without_score(&self) -> Option<f64> {
+        match self {
+            Self::Scored(_) => None,
+            Self::Abstained { valid } | Self::Failed { valid, .. } => {
+                valid.map(|valid| f64::from(u8::from(valid)))
+            }
+        }
     }
 
     /// Returns the value of a component.
@@ -182,7 +233,9 @@ impl Outcome {
     /// If there is no component with this exact name, the first component of a composite reward
     /// whose last segment matches is returned. For example, `qed` matches `looks.qed`.
     pub fn part(&self, name: &str) -> Option<f64> {
-        let Self::Scored(scored) = self else { return None };
+        let Self::Scored(scored) = self else {
+            return self.validity_without_score().filter(|_| name == VALID);
+        };
         let of = |is: &dyn Fn(&str) -> bool| {
             scored.parts.iter().find(|(part, _)| is(part)).map(|(_, value)| *value)
         };

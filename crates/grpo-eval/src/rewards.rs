@@ -14,7 +14,8 @@ pub struct RewardSummary {
     pub reward: f64,
     /// Standard error of the mean reward.
     pub reward_error: f64,
-    /// Mean of each reward component over the completions that have it.
+    /// Mean of each reward component over the completions that have it. Validity is that of all
+    /// completions, whether they have a score or not.
     pub parts: BTreeMap<PartName, f64>,
 }
 
@@ -23,12 +24,8 @@ impl RewardSummary {
     pub fn of(outcomes: &[Outcome]) -> Self {
         let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
         let mut parts: BTreeMap<PartName, Vec<f64>> = BTreeMap::new();
-        for outcome in outcomes {
-            if let Outcome::Scored(scored) = outcome {
-                for (name, value) in &scored.parts {
-                    parts.entry(name.clone()).or_default().push(*value);
-                }
-            }
+        for (name, value) in outcomes.iter().flat_map(Outcome::parts) {
+            parts.entry(name.clone()).or_default().push(value);
         }
         Self {
             samples: outcomes.len(),
@@ -130,7 +127,7 @@ mod tests {
         let scored = |value: f64, (name, part): (&'static str, f64)| {
             Outcome::Scored(Scored::new(vec![(1.0, value)], vec![(name.into(), part)]))
         };
-        let before = [scored(0.1, ("a", 1.0)), scored(0.9, ("a", 2.0)), Outcome::Abstained];
+        let before = [scored(0.1, ("a", 1.0)), scored(0.9, ("a", 2.0)), Outcome::abstained()];
         let after = [scored(0.2, ("a", 3.0)), scored(1.2, ("b", 0.0)), scored(1.0, ("a", 1.0))];
         let change = RewardChange::of(&before, &after, 1);
         let [old, new] = [&before, &after].map(|outcomes| RewardSummary::of(outcomes));
@@ -152,7 +149,7 @@ mod tests {
         assert!((change.mean - 0.4).abs() < 1e-12, "{change:?}");
         assert!((change.error - 0.1).abs() < 1e-12, "{change:?}");
         // An abstention: the means are 0.7/3 and 0.7, with prompts 0.1, 0.5 and 0.4, 1.0.
-        let before = [scored(0.0), scored(0.2), scored(0.5), Outcome::Abstained];
+        let before = [scored(0.0), scored(0.2), scored(0.5), Outcome::abstained()];
         let change = RewardChange::of(&before, &after, 2).reward;
         assert!((change.mean - (0.7 - 0.7 / 3.0)).abs() < 1e-12, "{change:?}");
         assert!((change.error - 0.2f64.hypot(0.3)).abs() < 1e-12, "{change:?}");
@@ -167,7 +164,7 @@ mod tests {
         let outcomes = [
             scored(1.0, vec![("correct", 1.0)]),
             scored(0.0, vec![("correct", 0.0), ("answered", 1.0)]),
-            Outcome::Abstained,
+            Outcome::abstained(),
         ];
         let summary = RewardSummary::of(&outcomes);
         assert_eq!((summary.samples, summary.reward), (3, 0.5));

@@ -9,7 +9,7 @@ use grpo_kernels::{gather_rows, indices, on_host};
 use grpo_logprob::SamplingDistribution;
 use grpo_logprob::{Draw, draw};
 use grpo_model::{Frozen, LanguageModel, TokenBatch};
-use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StepKey, refuse_interrupt};
+use grpo_rollout::{Engine, EngineFactory, EngineRequest, RolloutError, StepKey, refuse_interrupt};
 use rayon::prelude::*;
 
 /// Infilling settings.
@@ -100,7 +100,7 @@ impl Infilling {
     }
 }
 
-impl<M: LanguageModel> Rollout<M> for Infilling {
+impl<M: LanguageModel> Engine<M> for Infilling {
     fn sample(
         &self,
         policy: &Frozen<M>,
@@ -127,7 +127,7 @@ impl<M: LanguageModel> Rollout<M> for Infilling {
         Ok(completions.pop().expect("one completion was requested"))
     }
 
-    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Engine<M>> {
         Arc::new(Self { interrupt, ..self.clone() })
     }
 }
@@ -141,12 +141,12 @@ pub struct FillBlanks {
     pub forbidden: Vec<u32>,
 }
 
-impl<M: LanguageModel> Actions<M> for FillBlanks {
-    fn rollout(
+impl<M: LanguageModel> EngineFactory<M> for FillBlanks {
+    fn create(
         &self,
         policy: &M,
-        request: &RolloutRequest<'_>,
-    ) -> Result<Arc<dyn Rollout<M>>, RolloutError> {
+        request: &EngineRequest<'_>,
+    ) -> Result<Arc<dyn Engine<M>>, RolloutError> {
         let distribution = request.distribution(policy.vocabulary_size(), &self.forbidden)?;
         let (group_size, mask_id) = (request.group_size, self.mask_id);
         let settings = InfillingSettings { group_size, mask_id, distribution };

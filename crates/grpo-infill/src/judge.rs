@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_model::{Dropout, LanguageModel, SequenceScorer};
+use grpo_model::{Dropout, LanguageModel};
 use grpo_runtime::awake;
 
 use self::examples::{JudgeExamples, Judged};
 use self::target::mean_squared_error;
 use self::validation::{Round, ValidationTexts};
+use crate::SequenceScorer;
 use grpo_train::{
     GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError, by_tokens,
     finite_loss,

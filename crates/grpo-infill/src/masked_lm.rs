@@ -8,14 +8,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::{MaskedData, MaskedText, Masking};
+use crate::{MaskedData, MaskedText, Masking, SequenceScorer};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{ConfigFault, CounterRng, Purpose};
 use grpo_kernels::gather_rows;
 use grpo_logprob::{SamplingDistribution, SamplingSettings, score};
-use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
+use grpo_model::{Dropout, LanguageModel, Transformer};
 use grpo_runtime::awake;
 use serde::Serialize;
 

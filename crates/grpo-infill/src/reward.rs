@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{BLANK, Characters};
+use crate::{BLANK, Characters, SequenceScorer};
 use burn::tensor::Device;
-use grpo_data::{Codecs, ConfigFault};
-use grpo_model::{ModelError, SequenceScorer, Transformer};
+use grpo_data::ConfigFault;
+use grpo_model::{ModelError, Transformer};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,11 +111,6 @@ impl RewardSpec for InfillConfig {
     }
 }
 
-/// Returns the codecs used in judge directories.
-fn codecs() -> Codecs {
-    Codecs::new(vec![Characters::CODEC])
-}
-
 /// The reward `w_judge · (1 − judge) + w_recovery · recovery` for a text with filled blanks.
 ///
 /// `judge` is the judge's score for the entire text, from 0 (natural) to 1 (corrupted). `recovery`
@@ -162,7 +157,7 @@ impl Judge {
     /// # Errors
     /// Returns an error if the directory does not contain a model of the `sequence_scorer` family.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelError> {
-        let (spec, scorer) = SequenceScorer::load(folder, &codecs(), device)?;
+        let (spec, scorer) = SequenceScorer::load(folder, device)?;
         let characters =
             spec.codec.own::<Characters>().expect("a sequence scorer reads characters");
         Ok(Self { characters: characters.clone(), scorer })
@@ -247,7 +242,7 @@ impl Reward for InfillReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let outcome = |sample| match self.score_one(sample) {
             Ok(scored) => Outcome::Scored(scored),
-            Err(reason) => Outcome::Failed { reason },
+            Err(reason) => Outcome::failed(reason),
         };
         samples.par_iter().map(outcome).collect()
     }

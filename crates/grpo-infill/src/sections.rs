@@ -3,22 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Characters;
 use crate::{
-    JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures, MaskedLmObjective,
-    PassageOptions, PassageUnit, Passages,
+    Characters, INFILLER, JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures,
+    MaskedLmObjective, PassageOptions, PassageUnit, Passages, SequenceScorer, formats,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codecs, ConfigFault, DataError, Ranges, regular_file};
-use grpo_model::{
-    Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer,
-};
+use grpo_data::{ConfigFault, DataError, Ranges, regular_file};
+use grpo_model::{LanguageModel, ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_run::VerifiedFolder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use grpo_app::models::{check_folder, refuse_unless, warn_about};
+use grpo_app::models::{check_folder, warn_about};
 use grpo_app::output::say;
 use grpo_app::supervised_run::ModelFiles;
 
@@ -93,8 +90,7 @@ impl LoadedInfiller {
         let files =
             check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
         check_infiller(folder)?;
-        let ModelFolder { spec, model, .. } =
-            ModelFolder::load(folder, &Codecs::new(vec![Characters::CODEC]), device)?;
+        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, &formats(), device)?;
         warn_about(folder, &model);
         Ok(Self { spec, model, files })
     }
@@ -142,14 +138,14 @@ pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
 
 /// Checks that a directory contains an infiller.
 pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
-    let is_wanted = |family| family == Family::Infiller;
-    refuse_unless(model, is_wanted, |family| {
-        format!(
-            "{} is not an infiller: its model belongs to the family {}; `grpo pretrain` with a [masked_lm] section creates an infiller",
-            model.display(),
-            family.name()
-        )
-    })
+    // Loading the model reports a missing folder or `config.json`.
+    match ModelSpec::family_name(model) {
+        Ok(family) if family != INFILLER.name => anyhow::bail!(
+            "{} is not an infiller: its model belongs to the family {family}; `grpo pretrain` with a [masked_lm] section creates an infiller",
+            model.display()
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Formats a judge's results together with the required values.
@@ -175,7 +171,7 @@ impl<'a> ModelFiles<MaskedLmObjective<'a>> for InfillerFiles<'_> {
     }
 
     fn read(&self, folder: &VerifiedFolder, like: &Transformer) -> anyhow::Result<Transformer> {
-        Ok(ModelFolder::load_model(folder.path(), &like.device())?)
+        Ok(ModelFolder::load_model(folder.path(), &like.family().into(), &like.device())?)
     }
 
     fn folder(&self) -> Option<&'static str> {
@@ -212,8 +208,7 @@ impl<'a> ModelFiles<JudgeObjective<'a>> for JudgeFiles<'_> {
         folder: &VerifiedFolder,
         like: &SequenceScorer,
     ) -> anyhow::Result<SequenceScorer> {
-        let codecs = Codecs::new(vec![Characters::CODEC]);
-        Ok(SequenceScorer::load(folder.path(), &codecs, &like.model().device())?.1)
+        Ok(SequenceScorer::load(folder.path(), &like.model().device())?.1)
     }
 
     fn words(&self, measures: &JudgeMeasures) -> String {

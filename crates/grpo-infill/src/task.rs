@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::Characters;
-use crate::{FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split};
+use crate::{
+    Characters, FAMILIES, FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split,
+};
 use anyhow::Context;
 use clap::ValueEnum;
 use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
-use grpo_model::{LanguageModel, Policy};
+use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
-use grpo_train::{Actions, TrainError};
+use grpo_train::{EngineFactory, TrainError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -38,6 +39,10 @@ impl Task for Infill {
 
     fn rewards(&self) -> Vec<RewardKind> {
         vec![RewardKind::from_settings::<InfillConfig>("infill")]
+    }
+
+    fn families(&self) -> Vec<&'static FamilyKind> {
+        FAMILIES.to_vec()
     }
 
     fn codecs(&self) -> Vec<CodecKind> {
@@ -125,7 +130,7 @@ impl Source for BlankSections {
         }
     }
 
-    fn check_model(&self, folder: &Path) -> anyhow::Result<()> {
+    fn check_model(&self, folder: &Path, _families: &Families) -> anyhow::Result<()> {
         check_infiller(folder)
     }
 
@@ -134,7 +139,7 @@ impl Source for BlankSections {
         Some(self.passages.as_ref().map_or(0, |passages| passages.length))
     }
 
-    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
+    fn local_engine(&self, codec: &Codec) -> Arc<dyn EngineFactory<Policy>> {
         let characters = codec.own::<Characters>().expect("an infiller reads characters");
         let forbidden = characters.specials().to_vec();
         Arc::new(FillBlanks { mask_id: characters.mask_id(), forbidden })

@@ -7,10 +7,11 @@ use grpo_kernels::{
     padded_attention,
 };
 
-use crate::description::Description;
+use crate::description::{Description, QueryKeyNorm};
 use crate::layers::{Linear, Norm};
 use crate::parameters::Parameters;
 use crate::pass::{Pass, Visibility};
+use crate::rotary::Rotary;
 use crate::{KvCache, ModelError};
 
 /// Self-attention for every model family.
@@ -27,6 +28,12 @@ pub(crate) struct Attention {
     key_norm: Option<Norm>,
     #[module(skip)]
     heads: Heads,
+    /// Factor of the products of queries and keys.
+    #[module(skip)]
+    scale: f64,
+    /// Whether queries and keys are rotated, if the model has rotary positions.
+    #[module(skip)]
+    is_rotated: bool,
 }
 
 impl Attention {
@@ -34,6 +41,7 @@ impl Attention {
         parameters: &mut Parameters,
         name: &str,
         of: &Description,
+        layer: usize,
     ) -> Result<Self, ModelError> {
         let heads = of.head_shape();
         let (queries, keys) = (heads.query_columns(), heads.key_columns());
@@ -45,20 +53,24 @@ impl Attention {
             let bias = of.biases.attention_inputs;
             inputs.push(Linear::new(parameters, &name, [of.width, output], bias)?);
         }
-        let mut norm = |part: &str| match of.query_key_norm {
-            true => {
-                Norm::new(parameters, &format!("{name}.{part}"), of.head_width, of.norm).map(Some)
-            }
-            false => Ok(None),
+        let mut norm = |part: &str, columns: usize| {
+            let width = match of.query_key_norm {
+                QueryKeyNorm::None => return Ok(None),
+                QueryKeyNorm::EachHead => of.head_width,
+                QueryKeyNorm::AllHeads => columns,
+            };
+            Norm::new(parameters, &format!("{name}.{part}"), width, of.norm).map(Some)
         };
-        let (query_norm, key_norm) = (norm("query_norm")?, norm("key_norm")?);
+        let (query_norm, key_norm) = (norm("query_norm", queries)?, norm("key_norm", keys)?);
         let output = Linear::new(
             parameters,
             &format!("{name}.output"),
             [queries, of.width],
             of.biases.attention_output,
         )?;
-        Ok(Self { inputs, output, query_norm, key_norm, heads })
+        let scale = of.scales.attention.unwrap_or((heads.width as f64).powf(-0.5));
+        let is_rotated = of.attention_of(layer).rotated;
+        Ok(Self { inputs, output, query_norm, key_norm, heads, scale, is_rotated })
     }
 
     /// Computes `[tokens, width]` → `[tokens, width]`. When decoding with a KV cache, `cache` holds
@@ -69,7 +81,7 @@ impl Attention {
         cache: Option<(&mut KvCache, usize)>,
         pass: &mut Pass<'_>,
     ) -> Tensor<2> {
-        let scale = (self.heads.width as f64).powf(-0.5);
+        let scale = self.scale;
         let mixed = match (&pass.context.visibility, cache) {
             (Visibility::Cached(plan), Some((cache, layer))) => {
                 let (plan, pages) = (plan.clone(), cache.layer(layer));
@@ -87,7 +99,8 @@ impl Attention {
                 let packing = packing.clone();
                 // Dropout applies to the attention weights, so they have to be materialised.
                 let materialise = pass.dropout.is_on() || pass.attention.is_some();
-                if let ([joint], false) = (self.inputs.as_slice(), materialise) {
+                let is_plain = self.rotary(pass).is_none() && self.query_norm.is_none();
+                if let ([joint], false, true) = (self.inputs.as_slice(), materialise, is_plain) {
                     let inputs = joint.forward(x, pass);
                     joint_attention(inputs, self.heads, scale, &packing)
                 } else {
@@ -134,6 +147,7 @@ impl Attention {
             return None;
         }
         let norms = match (&self.query_norm, &self.key_norm) {
+            (Some(query), Some(_)) if query.width() != self.heads.width => return None,
             (Some(query), Some(key)) => {
                 // Both have the ε of the model.
                 let ((query, epsilon), (key, _)) = (query.as_rms_norm()?, key.as_rms_norm()?);
@@ -141,7 +155,7 @@ impl Attention {
             }
             _ => None,
         };
-        let rotary = pass.context.rotary.as_ref().map(|rotary| rotary.tables().clone());
+        let rotary = self.rotary(pass).map(|rotary| rotary.tables().clone());
         let inputs = match self.inputs.as_slice() {
             [query, key, value] => {
                 let (query, key) = (query.for_one_launch(pass)?, key.for_one_launch(pass)?);
@@ -150,6 +164,11 @@ impl Attention {
             _ => self.inputs[0].forward(x.clone(), pass),
         };
         pages.write_heads(&inputs, &HeadPreparation { norms, rotary }, plan)
+    }
+
+    /// Returns the rotary angles if this layer rotates queries and keys.
+    fn rotary<'a>(&self, pass: &'a Pass<'_>) -> Option<&'a Rotary> {
+        pass.context.rotary.as_ref().filter(|_| self.is_rotated)
     }
 
     /// Returns the queries `[n, heads · width]`, and the keys and values `[n, kv heads · width]`.
@@ -174,13 +193,13 @@ impl Attention {
             let x = match norm {
                 Some(norm) => {
                     let [rows, columns] = x.dims();
-                    let width = self.heads.width;
+                    let width = norm.width();
                     let by_head = x.reshape([rows * columns / width, width]);
                     norm.forward(by_head).reshape([rows, columns])
                 }
                 None => x,
             };
-            match &pass.context.rotary {
+            match self.rotary(pass) {
                 Some(rotary) => rotary.turn(x),
                 None => x,
             }

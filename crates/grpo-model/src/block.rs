@@ -6,21 +6,29 @@ use grpo_kernels::{PackedWeight, add, gelu, gelu_tanh, swiglu};
 
 use crate::attention::Attention;
 use crate::description::{Activation, Description, NormOrder};
-use crate::layers::{Linear, Norm};
+use crate::layers::{Linear, Norm, scaled};
 use crate::parameters::Parameters;
 use crate::pass::Pass;
 use crate::residual::Residual;
-use crate::{KvCache, ModelError};
+use crate::{BlockLayers, KvCache, ModelError, OwnBlock, OwnLayers};
 
-/// The transformer block used by every model family.
+/// A transformer block. Its norms and its MLP are those of the description, or those of the family's
+/// own block.
 #[derive(Module, Debug)]
 pub(crate) struct Block {
-    attention_norm: Norm,
+    attention_norm: Option<Norm>,
     attention: Attention,
-    mlp_norm: Norm,
-    mlp: Mlp,
+    mlp_norm: Option<Norm>,
+    mlp: Option<Mlp>,
+    linears: Vec<Linear>,
+    norms: Vec<Norm>,
     #[module(skip)]
     order: NormOrder,
+    #[module(skip)]
+    own: Option<OwnBlock>,
+    /// Factor of what is added to the residual stream.
+    #[module(skip)]
+    scale: f64,
 }
 
 impl Block {
@@ -28,16 +36,40 @@ impl Block {
         parameters: &mut Parameters,
         name: &str,
         of: &Description,
+        layer: usize,
     ) -> Result<Self, ModelError> {
-        let mut norm =
-            |part: &str| Norm::new(parameters, &format!("{name}.{part}"), of.width, of.norm);
+        let own = of.block.as_ref().map(|own| own.layers());
+        let is_described = own.is_none();
+        let mut norm = |part: &str| match is_described {
+            true => Norm::new(parameters, &format!("{name}.{part}"), of.width, of.norm).map(Some),
+            false => Ok(None),
+        };
         let (attention_norm, mlp_norm) = (norm("attention_norm")?, norm("mlp_norm")?);
+        let attention = Attention::new(parameters, &format!("{name}.attention"), of, layer)?;
+        let OwnLayers { linears, norms, has_mlp } = own.unwrap_or_default();
+        let mlp = match is_described || has_mlp {
+            true => Some(Mlp::new(parameters, &format!("{name}.mlp"), of)?),
+            false => None,
+        };
+        let mut own_linears = Vec::new();
+        for (i, linear) in linears.into_iter().enumerate() {
+            let (name, sizes) = (format!("{name}.linears.{i}"), [linear.inputs, linear.outputs]);
+            own_linears.push(Linear::new(parameters, &name, sizes, linear.bias)?);
+        }
+        let mut own_norms = Vec::new();
+        for (i, width) in norms.into_iter().enumerate() {
+            own_norms.push(Norm::new(parameters, &format!("{name}.norms.{i}"), width, of.norm)?);
+        }
         Ok(Self {
             attention_norm,
+            attention,
             mlp_norm,
-            attention: Attention::new(parameters, &format!("{name}.attention"), of)?,
-            mlp: Mlp::new(parameters, &format!("{name}.mlp"), of)?,
+            mlp,
+            linears: own_linears,
+            norms: own_norms,
             order: of.order,
+            own: of.block.clone(),
+            scale: of.scales.residual,
         })
     }
 
@@ -49,33 +81,73 @@ impl Block {
         cache: Option<(&mut KvCache, usize)>,
         pass: &mut Pass<'_>,
     ) -> Residual {
+        let (norms, mlp) = match (&self.own, &self.attention_norm, &self.mlp_norm, &self.mlp) {
+            (Some(own), ..) => {
+                let mut layers = Running { block: self, cache, pass };
+                return Residual::new(own.forward(x.into_sum(), &mut layers));
+            }
+            (None, Some(attention), Some(mlp_norm), Some(mlp)) => ([attention, mlp_norm], mlp),
+            (None, ..) => unreachable!("a block that is described has two norms and an MLP"),
+        };
         match self.order {
             NormOrder::Pre => {
-                let (normal, x) = x.normalised(&self.attention_norm);
-                let attended = self.attention.forward(normal, cache, pass);
+                let (normal, x) = x.normalised(norms[0]);
+                let attended = scaled(self.attention.forward(normal, cache, pass), self.scale);
                 let x = x.plus(pass.dropout.apply(attended));
-                let (normal, x) = x.normalised(&self.mlp_norm);
-                let widened = self.mlp.forward(normal, pass);
+                let (normal, x) = x.normalised(norms[1]);
+                let widened = scaled(mlp.forward(normal, pass), self.scale);
                 x.plus(pass.dropout.apply(widened))
             }
             NormOrder::Post => {
                 let x = x.into_sum();
-                let attended = self.attention.forward(x.clone(), cache, pass);
-                let x = self.attention_norm.forward(add(pass.dropout.apply(attended), x));
-                let widened = self.mlp.forward(x.clone(), pass);
-                Residual::new(self.mlp_norm.forward(add(pass.dropout.apply(widened), x)))
+                let attended = scaled(self.attention.forward(x.clone(), cache, pass), self.scale);
+                let x = norms[0].forward(add(pass.dropout.apply(attended), x));
+                let widened = scaled(mlp.forward(x.clone(), pass), self.scale);
+                Residual::new(norms[1].forward(add(pass.dropout.apply(widened), x)))
             }
         }
     }
 
     pub(crate) fn linears(&self) -> Vec<&Linear> {
-        let mlp = [self.mlp.gate.as_ref(), Some(&self.mlp.up), Some(&self.mlp.down)];
-        self.attention.linears().into_iter().chain(mlp.into_iter().flatten()).collect()
+        let mlp = self.mlp.iter().flat_map(Mlp::linears);
+        self.attention.linears().into_iter().chain(mlp).chain(&self.linears).collect()
     }
 
     pub(crate) fn linears_mut(&mut self) -> Vec<&mut Linear> {
-        let mlp = [self.mlp.gate.as_mut(), Some(&mut self.mlp.up), Some(&mut self.mlp.down)];
-        self.attention.linears_mut().into_iter().chain(mlp.into_iter().flatten()).collect()
+        let mlp = self.mlp.iter_mut().flat_map(Mlp::linears_mut);
+        self.attention.linears_mut().into_iter().chain(mlp).chain(&mut self.linears).collect()
+    }
+}
+
+/// The layers of a family's own block during a forward pass.
+struct Running<'a, 'p> {
+    block: &'a Block,
+    /// When decoding with a KV cache, the cache and the index of the block.
+    cache: Option<(&'a mut KvCache, usize)>,
+    pass: &'a mut Pass<'p>,
+}
+
+impl BlockLayers for Running<'_, '_> {
+    fn attention(&mut self, x: Tensor<2>) -> Tensor<2> {
+        let cache = self.cache.as_mut().map(|(cache, layer)| (&mut **cache, *layer));
+        self.block.attention.forward(x, cache, self.pass)
+    }
+
+    fn mlp(&mut self, x: Tensor<2>) -> Tensor<2> {
+        let mlp = self.block.mlp.as_ref().expect("the block has an MLP");
+        mlp.forward(x, self.pass)
+    }
+
+    fn linear(&mut self, index: usize, x: Tensor<2>) -> Tensor<2> {
+        self.block.linears[index].forward(x, self.pass)
+    }
+
+    fn norm(&self, index: usize, x: Tensor<2>) -> Tensor<2> {
+        self.block.norms[index].forward(x)
+    }
+
+    fn dropout(&mut self, x: Tensor<2>) -> Tensor<2> {
+        self.pass.dropout.apply(x)
     }
 }
 
@@ -104,6 +176,14 @@ impl Mlp {
             down: linear("down", narrow)?,
             activation: of.activation,
         })
+    }
+
+    fn linears(&self) -> impl Iterator<Item = &Linear> {
+        self.gate.iter().chain([&self.up, &self.down])
+    }
+
+    fn linears_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
+        self.gate.iter_mut().chain([&mut self.up, &mut self.down])
     }
 
     fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {

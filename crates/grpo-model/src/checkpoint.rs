@@ -16,7 +16,6 @@ use serde::de::IgnoredAny;
 
 use crate::ModelError;
 use crate::checkpoint_layout::layout_fault;
-use crate::molgpt_weights::MolGptWeights;
 use crate::stored_values::{Stored, numbers};
 
 /// File name of unsharded weights.
@@ -27,6 +26,23 @@ pub const INDEX_FILE: &str = "model.safetensors.index.json";
 /// value means that the file is damaged.
 const LARGEST_HEADER: u64 = 100_000_000;
 
+/// The tensors of a foreign checkpoint, converted to the names and layouts of a model family
+/// ([`crate::Transformer::from_converted`]).
+pub trait ConvertedWeights: std::fmt::Debug {
+    /// Returns the path of the file, for messages.
+    fn path(&self) -> &Path;
+
+    /// Returns the names of all tensors.
+    fn names(&self) -> Vec<String>;
+
+    /// Reads a tensor.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such tensor, if it does not fit, or if it contains non-finite
+    /// values.
+    fn read(&mut self, name: &str) -> Result<Stored, ModelError>;
+}
+
 /// The tensors of a checkpoint, which consists of one or more safetensors files, or of a PyTorch
 /// file that is being converted.
 #[derive(Debug)]
@@ -34,8 +50,8 @@ pub(crate) struct Checkpoint {
     /// Path of the file or index, used in error messages.
     path: PathBuf,
     files: Vec<Opened>,
-    /// The weights of a PyTorch file. If present, `files` is empty.
-    converted: Option<MolGptWeights>,
+    /// Converted weights. If present, `files` is empty.
+    converted: Option<Box<dyn ConvertedWeights>>,
     /// Maps each tensor name to an index into `files`.
     places: BTreeMap<String, usize>,
 }
@@ -110,9 +126,9 @@ impl Checkpoint {
         Ok(Self { path, files, converted: None, places })
     }
 
-    /// Returns the tensors of a PyTorch file under their converted names.
-    pub(crate) fn of_converted(weights: MolGptWeights) -> Self {
-        let places = weights.names().map(|name| (name.to_owned(), 0)).collect();
+    /// Returns tensors under their converted names.
+    pub(crate) fn of_converted(weights: Box<dyn ConvertedWeights>) -> Self {
+        let places = weights.names().into_iter().map(|name| (name, 0)).collect();
         let path = weights.path().to_owned();
         Self { path, files: Vec::new(), converted: Some(weights), places }
     }

@@ -2,9 +2,12 @@
 
 use grpo_kernels::Heads;
 
-use crate::ModelError;
+use crate::{ModelError, OwnBlock};
 
 /// Sizes and options of a transformer.
+///
+/// A family fills in what it has and takes the rest from [`Description::default`], so an option that
+/// is added for one family changes no other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// Vocabulary size.
@@ -26,8 +29,10 @@ pub struct Description {
     pub mlp_width: usize,
     /// Normalisation used throughout the model.
     pub norm: NormKind,
-    /// Placement of the norms within a block.
+    /// Placement of the norms within a block, and of the model's own norm.
     pub order: NormOrder,
+    /// Blocks that the family computes in its own way.
+    pub block: Option<OwnBlock>,
     /// Position encoding.
     pub positions: Positions,
     /// Token type table, if the model has one. Row 0 is used for conditions.
@@ -40,8 +45,12 @@ pub struct Description {
     pub joint_inputs: bool,
     /// Linear layers that have a bias.
     pub biases: Biases,
-    /// Whether queries and keys are normalised per head before the rotation (Qwen3).
-    pub query_key_norm: bool,
+    /// How queries and keys are normalised before the rotation.
+    pub query_key_norm: QueryKeyNorm,
+    /// How the attention of single layers differs. Empty if it is the same in all layers.
+    pub layer_attention: Vec<LayerAttention>,
+    /// Constant factors.
+    pub scales: Scales,
     /// Whether attention is causal.
     pub causal: bool,
     /// Output layer.
@@ -52,6 +61,90 @@ pub struct Description {
     pub initial_deviation: f64,
     /// Standard deviation of the initial weights in layers that write to the residual stream.
     pub residual_deviation: f64,
+}
+
+impl Default for Description {
+    /// A GPT-2 without sizes.
+    fn default() -> Self {
+        Self {
+            vocabulary: 0,
+            context: 0,
+            width: 0,
+            layers: 0,
+            heads: 0,
+            kv_heads: 0,
+            head_width: 0,
+            mlp_width: 0,
+            norm: NormKind::Layer { epsilon: 1e-5 },
+            order: NormOrder::Pre,
+            block: None,
+            positions: Positions::Learned,
+            token_type: None,
+            conditions: Conditions::default(),
+            activation: Activation::Gelu,
+            joint_inputs: false,
+            biases: Biases::everywhere(true),
+            query_key_norm: QueryKeyNorm::None,
+            layer_attention: Vec::new(),
+            scales: Scales::default(),
+            causal: true,
+            head: HeadKind::Tied,
+            critic: false,
+            initial_deviation: 0.02,
+            residual_deviation: 0.02,
+        }
+    }
+}
+
+/// Normalisation of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKeyNorm {
+    /// They are not normalised.
+    None,
+    /// Each head is normalised by itself (Qwen3).
+    EachHead,
+    /// All heads are normalised together (OLMo 2).
+    AllHeads,
+}
+
+/// Options of the attention of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerAttention {
+    /// Whether queries and keys are rotated, if positions are rotary.
+    pub rotated: bool,
+}
+
+impl LayerAttention {
+    /// Returns the options of a layer that rotates queries and keys or does not.
+    pub fn with_rotation(rotated: bool) -> Self {
+        Self { rotated }
+    }
+}
+
+impl Default for LayerAttention {
+    fn default() -> Self {
+        Self { rotated: true }
+    }
+}
+
+/// Constant factors (Granite; maximal update parametrisation).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scales {
+    /// Factor of the token embeddings.
+    pub embedding: f64,
+    /// Factor of the products of queries and keys. The default is `1 / √head_width`.
+    pub attention: Option<f64>,
+    /// Factor of what attention and the MLP add to the residual stream.
+    pub residual: f64,
+    /// Factor of the logits.
+    pub logits: f64,
+}
+
+impl Default for Scales {
+    fn default() -> Self {
+        Self { embedding: 1.0, attention: None, residual: 1.0, logits: 1.0 }
+    }
 }
 
 /// Normalisation used by a model family.
@@ -226,6 +319,11 @@ impl Description {
         Heads { heads: self.heads, kv_heads: self.kv_heads, width: self.head_width }
     }
 
+    /// Returns the options of the attention of a layer.
+    pub fn attention_of(&self, layer: usize) -> LayerAttention {
+        self.layer_attention.get(layer).copied().unwrap_or_default()
+    }
+
     /// Returns a lower bound on the number of parameters. Only the block matrices and the token
     /// embedding are counted.
     pub fn least_parameters(&self) -> f64 {
@@ -264,6 +362,13 @@ impl Description {
             return Err(ModelError::Unfit(format!(
                 "{} heads cannot be divided evenly among {} key-value heads",
                 self.heads, self.kv_heads
+            )));
+        }
+        if ![0, self.layers].contains(&self.layer_attention.len()) {
+            return Err(ModelError::Unfit(format!(
+                "the attention of {} layers is described, but there are {}",
+                self.layer_attention.len(),
+                self.layers
             )));
         }
         if matches!(self.positions, Positions::Rotary(_)) && !self.head_width.is_multiple_of(2) {

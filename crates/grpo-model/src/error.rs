@@ -47,17 +47,17 @@ impl ModelError {
     }
 
     /// Creates a [`Self::File`] error. The message starts with the path.
-    pub(crate) fn file(path: &Path, problem: impl Into<String>) -> Self {
+    pub fn file(path: &Path, problem: impl Into<String>) -> Self {
         Self::File { path: path.to_owned(), problem: problem.into() }
     }
 
     /// Creates a [`Self::File`] error for a problem inside the file.
-    pub(crate) fn in_file(path: &Path, problem: impl Display) -> Self {
+    pub fn in_file(path: &Path, problem: impl Display) -> Self {
         Self::file(path, format!(": {problem}"))
     }
 
     /// Creates an error for a missing tensor.
-    pub(crate) fn missing_tensor(path: &Path, name: &str) -> Self {
+    pub fn missing_tensor(path: &Path, name: &str) -> Self {
         Self::file(
             path,
             format!(" is missing tensor '{name}'; is it a checkpoint of this model family?"),
@@ -65,7 +65,7 @@ impl ModelError {
     }
 
     /// Creates an error for an unexpected tensor.
-    pub(crate) fn unknown_tensor(path: &Path, name: &str) -> Self {
+    pub fn unknown_tensor(path: &Path, name: &str) -> Self {
         Self::in_file(
             path,
             format!("unexpected tensor '{name}': this model family does not use it"),

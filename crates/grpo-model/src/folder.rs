@@ -3,16 +3,19 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs};
+use grpo_data::{Codec, parse_model_json, regular_file};
+use serde_json::{Map, Value};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
+use crate::families::family_name;
 use crate::parameters::Parameters;
 use crate::stored::{StoredAs, StoredTensors};
-use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision, WeightsDigest};
+use crate::{
+    Families, ModelConfig, ModelError, ModelFormats, Transformer, VocabularyFile, WeightPrecision,
+    WeightsDigest,
+};
 
 const CONFIG_FILE: &str = "config.json";
-/// File that lists the token IDs of character-level model families.
-const CHARACTERS_FILE: &str = "characters.json";
 
 /// A loaded model with its configuration and codec.
 #[derive(Clone, Debug)]
@@ -35,14 +38,13 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
-    /// Loads a model directory without its weights. `codecs` lists the supported codecs other than
-    /// tokenizers.
+    /// Loads a model directory without its weights.
     ///
     /// # Errors
     /// Returns an error if a file is missing or invalid, or if the vocabulary does not match the
     /// model.
-    pub fn load(folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
-        Self::new(ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?, folder, codecs)
+    pub fn load(folder: &Path, formats: &ModelFormats) -> Result<Self, ModelError> {
+        Self::new(formats.families.read(&folder.join(CONFIG_FILE))?, folder, formats)
     }
 
     /// Combines a configuration with the codec stored in `folder`.
@@ -50,15 +52,19 @@ impl ModelSpec {
     /// # Errors
     /// Returns an error if a file is missing or invalid, or if the vocabulary does not match the
     /// model.
-    pub fn new(config: ModelConfig, folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
-        let codec = codecs.read(folder)?;
-        let family = config.family();
-        if family.reads_characters() && codec.file() != CHARACTERS_FILE {
-            return Err(ModelError::Unfit(format!(
-                "{} is missing characters.json, which lists the characters that {} models use as tokens; create it from the training text, as `grpo pretrain` does",
-                folder.display(),
-                family.name()
-            )));
+    pub fn new(
+        config: ModelConfig,
+        folder: &Path,
+        formats: &ModelFormats,
+    ) -> Result<Self, ModelError> {
+        let codec = formats.codecs.read(folder)?;
+        if let Some(VocabularyFile { name, required: Some(how) }) = config.family().vocabulary
+            && codec.file() != name
+        {
+            let family = config.family().name;
+            let problem =
+                format!(" is missing {name}, which lists the tokens of {family} models; {how}");
+            return Err(ModelError::file(folder, problem));
         }
         let expected = config.description().vocabulary;
         // Embedding tables are often padded beyond the vocabulary for speed.
@@ -75,12 +81,19 @@ impl ModelSpec {
         Ok(Self { config, codec })
     }
 
-    /// Reads `config.json` and returns the model family. No other file is read.
+    /// Returns the name of the model family in `config.json`, whether it is known or not. No other file is
+    /// read.
     ///
     /// # Errors
-    /// Returns an error if `config.json` is missing or invalid.
-    pub fn family_of(folder: &Path) -> Result<Family, ModelError> {
-        ModelConfig::from_json_file(&folder.join(CONFIG_FILE)).map(|config| config.family())
+    /// Returns an error if `config.json` is missing or invalid, or names no family.
+    pub fn family_name(folder: &Path) -> Result<String, ModelError> {
+        let path = folder.join(CONFIG_FILE);
+        let text = regular_file::read_to_string(&path)
+            .map_err(|source| ModelError::Read { path: path.clone(), source })?;
+        let json: Map<String, Value> =
+            parse_model_json(&text).map_err(|message| ModelError::in_file(&path, message))?;
+        let name = family_name(&json).and_then(Value::as_str);
+        name.map(str::to_owned).ok_or_else(|| ModelError::in_file(&path, "missing model_type"))
     }
 
     /// Writes a model directory. Weights are written one tensor at a time.
@@ -114,8 +127,12 @@ impl ModelFolder {
     /// # Errors
     /// Returns an error if a file is missing or invalid, or if the vocabulary does not match
     /// the model.
-    pub fn load(folder: &Path, codecs: &Codecs, device: &Device) -> Result<Self, ModelError> {
-        Self::load_in(folder, codecs, WeightPrecision::F32, device)
+    pub fn load(
+        folder: &Path,
+        formats: &ModelFormats,
+        device: &Device,
+    ) -> Result<Self, ModelError> {
+        Self::load_in(folder, formats, WeightPrecision::F32, device)
     }
 
     /// Loads a model directory and stores the block matrices in `precision`.
@@ -124,12 +141,12 @@ impl ModelFolder {
     /// See [`ModelFolder::load`]. Also returns an error if the device does not have the format.
     pub fn load_in(
         folder: &Path,
-        codecs: &Codecs,
+        formats: &ModelFormats,
         precision: WeightPrecision,
         device: &Device,
     ) -> Result<Self, ModelError> {
         precision.check_on(device)?;
-        let mut spec = ModelSpec::load(folder, codecs)?;
+        let mut spec = ModelSpec::load(folder, formats)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
         // A vocabulary with reordered tokens has the same size, so compare its hash. Weights
         // written by other programs have no hash.
@@ -151,8 +168,12 @@ impl ModelFolder {
     ///
     /// # Errors
     /// Returns an error if a file is missing or invalid.
-    pub fn load_model(folder: &Path, device: &Device) -> Result<Transformer, ModelError> {
-        let mut config = ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?;
+    pub fn load_model(
+        folder: &Path,
+        families: &Families,
+        device: &Device,
+    ) -> Result<Transformer, ModelError> {
+        let mut config = families.read(&folder.join(CONFIG_FILE))?;
         let checkpoint = Checkpoint::of_folder(folder)?;
         Ok(weights(&mut config, checkpoint, WeightPrecision::F32, device)?.0)
     }

@@ -21,6 +21,11 @@ use crate::pass::{Outputs, Pass};
 use crate::precision::{dense, on_tape_of, operand};
 use crate::{ModelError, ProductPrecision};
 
+/// Multiplies by a constant factor. A factor of 1 computes nothing.
+pub(crate) fn scaled(x: Tensor<2>, factor: f64) -> Tensor<2> {
+    if factor == 1.0 { x } else { x * factor }
+}
+
 /// A linear layer `x · W + b`, plus the output of an adapter if one is attached. The weight has
 /// shape `[in, out]`.
 #[derive(Module, Debug)]
@@ -294,6 +299,11 @@ impl Norm {
                 Self { weight, bias: Some(bias), epsilon }
             }
         })
+    }
+
+    /// Returns the width of the rows.
+    pub(crate) fn width(&self) -> usize {
+        self.weight.dims()[0]
     }
 
     /// Returns `x + y` and its norm.

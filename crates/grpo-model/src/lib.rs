@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! All models are instances of [`Transformer`]. A [`Family`] maps a `config.json` to a
-//! [`Description`] and provides the tensor [`Names`]. Training updates a [`Policy`], which is
+//! All models are instances of [`Transformer`]. A [`FamilyKind`] maps a `config.json` to a
+//! [`Description`] and provides the tensor [`Names`]; [`Families`] is their registry. Training updates a [`Policy`], which is
 //! either the model itself or an [`Adapter`] on top of it. [`LanguageModel`] is the interface used
 //! by sampling and training.
 
@@ -25,10 +25,9 @@ mod language_model;
 mod layers;
 mod lora;
 mod mixed;
-mod molgpt_import;
-mod molgpt_weights;
 mod names;
 mod new_adapter;
+mod own_block;
 mod parameters;
 mod pass;
 mod peft;
@@ -41,42 +40,42 @@ mod rollout_activations;
 mod rotary;
 mod score_head;
 mod scoring;
-mod sequence_scorer;
 mod stored;
 mod stored_values;
-mod token_classifier;
 mod tokens;
 mod torch_file;
 mod transformer;
 
 pub use by_path::{Parameter, parameters, read_tensors};
 pub use cache::{CacheSlot, KvCache};
-pub use checkpoint::{INDEX_FILE, WEIGHTS_FILE};
+pub use checkpoint::{ConvertedWeights, INDEX_FILE, WEIGHTS_FILE};
 pub use config::ModelConfig;
 pub use description::{
-    Activation, Biases, ConditionIds, Conditions, Description, HeadKind, NormKind, NormOrder,
-    Positions, RotaryConfig, RotaryScaling, TokenType,
+    Activation, Biases, ConditionIds, Conditions, Description, HeadKind, LayerAttention, NormKind,
+    NormOrder, Positions, QueryKeyNorm, RotaryConfig, RotaryScaling, Scales, TokenType,
 };
 pub use digest::{WeightsDigest, largest_weight, weights_digest};
 pub use dropout::Dropout;
 pub use encoder::SentenceEncoder;
 pub use error::ModelError;
-pub use families::{Family, InfillerConfig, MolGptConfig};
+pub use families::{
+    BERT, Families, FamilyKind, Fields, GPT2, LLAMA, ModelFormats, QWEN2, QWEN3, VocabularyFile,
+};
 pub use folder::{ModelFolder, ModelSpec};
 pub use language_model::{
     Forward, Frozen, LanguageModel, ModelSetting, Prepared, sampling_copies_weights,
 };
 pub use lora::{Adapter, LoraConfig};
-pub use molgpt_import::{ImportedMolGpt, MolGptImport};
 pub use names::Names;
+pub use own_block::{BlockForm, BlockLayers, LinearLayer, OwnBlock, OwnLayers};
 pub use peft::{AdapterConfig, AdapterFolder, LoraMatrices, write_adapter};
 pub use perceptron::Perceptron;
 pub use policy::{Adapted, Policy};
 pub use precision::{ProductPrecision, WeightPrecision};
 pub use rollout_activations::{KnownActivations, Recorder, RolloutActivations};
 pub use scoring::{CompletionScores, all_logprobs, score_completions};
-pub use sequence_scorer::SequenceScorer;
 pub use stored::{StoredAs, StoredTensors, linear_weights};
-pub use token_classifier::TokenClassifier;
+pub use stored_values::Stored;
 pub use tokens::TokenBatch;
+pub use torch_file::TorchFile;
 pub use transformer::Transformer;

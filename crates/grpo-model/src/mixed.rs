@@ -73,12 +73,14 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::{
-        Adapted, Adapter, LoraConfig, ModelConfig, MolGptConfig, Policy, TokenBatch, Transformer,
-    };
+    use crate::{Adapted, Adapter, LoraConfig, ModelConfig, Policy, TokenBatch, Transformer};
 
     fn model(seed: u64, width: usize) -> Transformer {
-        let config = ModelConfig::molgpt(&MolGptConfig::new(7, 12, 1, 2, width)).unwrap();
+        let config = ModelConfig::from_json(&format!(
+            r#"{{"model_type": "gpt2", "vocab_size": 7, "n_positions": 12, "n_layer": 1,
+                "n_head": 2, "n_embd": {width}, "tie_word_embeddings": false}}"#
+        ));
+        let config = config.unwrap();
         Transformer::random(&config, seed, &Device::flex().autodiff()).unwrap()
     }
 
@@ -169,7 +171,7 @@ mod tests {
         let error = Frozen::snapshot(&wider).mixed(&policy, 0.5).unwrap_err();
         let message = error.to_string();
         assert!(
-            message.starts_with("cannot mix the policy into the reference: the reference has parameters of shapes 22 tensors: "),
+            message.starts_with("cannot mix the policy into the reference: the reference has parameters of shapes 17 tensors: "),
             "{message}"
         );
         let adapter = adapted(&model(1, 8), 1);

@@ -52,8 +52,8 @@ impl Names {
         }
     }
 
-    /// Returns whether the parameter is stored with a leading axis of length 1, like MolGPT's
-    /// position embeddings.
+    /// Returns whether the parameter is stored with a leading axis of length 1, as the position embeddings
+    /// of some models are.
     pub(crate) fn is_led(&self, path: &str) -> bool {
         let (module, _) = path.rsplit_once('.').expect("a parameter path contains its module");
         !module.starts_with(LSTM) && self.module(module).ends_with(BARE)

@@ -1,10 +1,12 @@
 //! Tensors read from files.
 
 /// The values of a tensor in row-major order.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) shape: Vec<usize>,
-    pub(crate) values: Vec<f32>,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// Shape of the tensor.
+    pub shape: Vec<usize>,
+    /// Its values.
+    pub values: Vec<f32>,
 }
 
 /// Converts bytes to numbers of `N` bytes each. Bytes after the last whole number are ignored.

@@ -33,7 +33,7 @@ const STATE_DICTS: [&str; 4] = ["state_dict", "model_state_dict", "model", "net"
 
 /// The state dict of a file written by `torch.save`.
 #[derive(Debug)]
-pub(crate) struct TorchFile {
+pub struct TorchFile {
     path: PathBuf,
     file: File,
     contents: Contents,
@@ -54,7 +54,7 @@ impl TorchFile {
     /// Returns an error if the file cannot be read, was not written by `torch.save`, refers to a
     /// Python object that is not part of a state dict, or describes tensors that it does not
     /// contain.
-    pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
         let read_error = |source| ModelError::Read { path: path.to_owned(), source };
         let mut file = regular_file::open(path).map_err(read_error)?;
         let length = file.metadata().map_err(read_error)?.len();
@@ -64,17 +64,17 @@ impl TorchFile {
     }
 
     /// Returns the path of the file.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the names and shapes of all tensors.
-    pub(crate) fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+    pub fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
         self.contents.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
     }
 
     /// Returns the shape of a tensor.
-    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.contents.tensors.get(name).map(|tensor| tensor.shape.as_slice())
     }
 
@@ -82,7 +82,7 @@ impl TorchFile {
     ///
     /// # Errors
     /// Returns an error if the tensor does not exist or contains non-finite values.
-    pub(crate) fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
+    pub fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
         let Some(tensor) = self.contents.tensors.get(name) else {
             return Err(ModelError::missing_tensor(&self.path, name));
         };

@@ -10,9 +10,10 @@ use grpo_kernels::{Packing, gather_rows, indices};
 use grpo_logprob::Head;
 
 use crate::block::Block;
+use crate::checkpoint::{Checkpoint, ConvertedWeights};
 use crate::conditioning::{Conditioning, Layout, Reading};
 use crate::description::{Conditions, Description, HeadKind, NormOrder, Positions};
-use crate::layers::{Embedding, Linear, Norm};
+use crate::layers::{Embedding, Linear, Norm, scaled};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
 use crate::parameters::Parameters;
@@ -22,8 +23,8 @@ use crate::residual::Residual;
 use crate::rotary::Rotary;
 use crate::score_head::ScoreHead;
 use crate::{
-    CacheSlot, Dropout, KnownActivations, KvCache, LanguageModel, ModelConfig, ModelError,
-    TokenBatch,
+    CacheSlot, Dropout, FamilyKind, KnownActivations, KvCache, LanguageModel, ModelConfig,
+    ModelError, TokenBatch, WeightPrecision,
 };
 
 /// A transformer, consisting of embeddings, blocks, a norm and an output layer.
@@ -44,7 +45,7 @@ pub struct Transformer {
     #[module(skip)]
     description: Description,
     #[module(skip)]
-    names: Names,
+    family: &'static FamilyKind,
 }
 
 /// Token type used for conditions.
@@ -62,7 +63,7 @@ impl Transformer {
         let of = config.description();
         let width = of.width;
         let blocks = (0..of.layers)
-            .map(|i| Block::new(parameters, &format!("blocks.{i}"), of))
+            .map(|i| Block::new(parameters, &format!("blocks.{i}"), of, i))
             .collect::<Result<_, _>>()?;
         let token_embedding =
             Embedding::new(parameters, "token_embedding", [of.vocabulary, width])?;
@@ -101,7 +102,7 @@ impl Transformer {
             },
             prefix: Conditioning::new(parameters, of.conditions, width)?,
             description: of.clone(),
-            names: config.names(),
+            family: config.family(),
         })
     }
 
@@ -115,6 +116,23 @@ impl Transformer {
     /// Returns an error if the memory cannot be allocated.
     pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self, ModelError> {
         Self::new(config, &mut Parameters::random(seed, config.description(), device))
+    }
+
+    /// Creates a model with the weights of a foreign checkpoint, in f32.
+    ///
+    /// # Errors
+    /// Returns an error if a tensor is missing, unexpected, or has the wrong shape.
+    pub fn from_converted(
+        config: &ModelConfig,
+        weights: Box<dyn ConvertedWeights>,
+        device: &Device,
+    ) -> Result<Self, ModelError> {
+        let checkpoint = Checkpoint::of_converted(weights);
+        let precision = WeightPrecision::F32;
+        let mut parameters = Parameters::of(checkpoint, config.names(), precision, device);
+        let model = Self::new(config, &mut parameters)?;
+        parameters.finish()?;
+        Ok(model)
     }
 
     /// Adds the layers that read the conditions in `config`, with random parameters. Everything
@@ -142,9 +160,14 @@ impl Transformer {
         &self.description
     }
 
+    /// Returns the model family.
+    pub fn family(&self) -> &'static FamilyKind {
+        self.family
+    }
+
     /// Returns the tensor names used by the model family.
-    pub fn names(&self) -> &Names {
-        &self.names
+    pub fn names(&self) -> &'static Names {
+        &self.family.names
     }
 
     /// Computes the hidden states after the final norm, `[tokens, width]`. The result has autodiff
@@ -240,7 +263,8 @@ impl Transformer {
         let longest = positions.iter().max().map_or(0, |last| last + 1);
         let context = self.description.context;
         assert!(longest <= context, "{longest} tokens exceed the context of {context}");
-        let mut x = self.token_embedding.forward(tokens.flat_ids(&tables)); // [n, d]
+        let x = self.token_embedding.forward(tokens.flat_ids(&tables)); // [n, d]
+        let mut x = scaled(x, self.description.scales.embedding);
         if let Some(embedding) = &self.position_embedding {
             x = x + embedding.forward(indices(positions.iter().copied(), &tables));
         }
@@ -333,10 +357,12 @@ impl Transformer {
             let rows = indices(rows.iter().copied(), &all.device());
             x = Residual::new(gather_rows(all, rows));
         }
-        match self.description.order {
+        let hidden = match self.description.order {
             NormOrder::Pre => x.normalised(&self.norm).0,
             NormOrder::Post => x.into_sum(),
-        }
+        };
+        // The output layer is linear, and has no bias where logits are scaled.
+        scaled(hidden, self.description.scales.logits)
     }
 
     /// Returns the output layer, with autodiff if `device` has it.
@@ -362,12 +388,8 @@ impl Transformer {
 
     /// Computes sequence scores from the hidden states of the first tokens. Returns `None` if the
     /// model has no score head.
-    pub(crate) fn score(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
+    pub fn score(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
         self.score_head.as_ref().map(|head| head.forward(hidden))
-    }
-
-    pub(crate) fn has_score_head(&self) -> bool {
-        self.score_head.is_some()
     }
 
     /// Returns the linear layers in the blocks, which are the ones an adapter can modify.
@@ -375,7 +397,7 @@ impl Transformer {
         let adaptable = |linear: &Linear| Adaptable {
             number: linear.number,
             layer: linear.path.clone(),
-            stored: self.names.module(&linear.path),
+            stored: self.names().module(&linear.path),
             shape: linear.shape(),
         };
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()

@@ -130,6 +130,12 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
     }
     FileInPlace::finish_all(files)?;
     say_aside(format_args!("molecules    {:>8}", table.samples.len()));
+    if table.samples.is_empty() {
+        say_aside(format_args!(
+            "note: no valid molecule of {} has a reward yet, so there is nothing to list",
+            arguments.run.display()
+        ));
+    }
     Ok(())
 }
 

@@ -25,6 +25,8 @@ pub struct CorpusOptions {
     /// Minimum number of training molecules, at least 1. This detects files that only contain a
     /// sample of the data set.
     pub min_molecules: usize,
+    /// Whether rows without a value in a column with a scaffold or a property are left out.
+    pub needs_conditions: bool,
 }
 
 /// The token sequences of distinct molecules in file order, without boundary tokens.
@@ -321,7 +323,8 @@ impl<'a> Sorter<'a> {
             self.report.empty += 1;
             return;
         }
-        if record.conditions.values().any(Option::is_none) {
+        let needs_conditions = self.options.needs_conditions;
+        if needs_conditions && record.conditions.values().any(Option::is_none) {
             self.report.incomplete += 1;
             return;
         }

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use crate::conditions::{Conditions, Measured, Measures, Property, descriptor};
 use crate::{MoleculeReader, ReadOptions};
 use grpo_app::data::{
-    DataFormat, DataReader, NewCodec, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
+    DataFormat, DataReader, NewCodec, NewModel, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
 };
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::schema::Keys;
 use grpo_data::{
     Codec, ConfigFault, DataError, Example, Examples, TextCodec, deserialize_settings,
 };
+use grpo_model::{ModelConfig, ModelError};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use serde_json::Map;
 use toml::{Table, Value};
 
 use crate::randomized::randomized;
-use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
+use crate::{Corpus, CorpusOptions, MolGptConfig, Vocabulary, smiles_tokens};
 
 /// Returns the data format for files of molecules.
 pub(crate) fn format() -> DataFormat {
@@ -270,6 +271,7 @@ impl DataReader for MoleculeKeys {
             validation_fraction,
             seed,
             min_molecules: self.min_molecules,
+            needs_conditions: self.conditions.as_ref().is_some_and(|new| new.from_columns),
         };
         let corpus = Corpus::read(file, &self.options(), vocabulary, &options)?;
         let longest = corpus.report.longest;
@@ -291,6 +293,11 @@ impl DataReader for MoleculeKeys {
         let augmentation = (self.randomize > 0.0)
             .then(|| randomized(vocabulary.clone(), self.randomize, options.max_tokens, seed));
         Ok(ReadExamples { examples, augmentation, report, files })
+    }
+
+    fn new_model(&self, sizes: &NewModel) -> Result<ModelConfig, ModelError> {
+        let &NewModel { vocabulary, context, layers, heads, width } = sizes;
+        MolGptConfig::new(vocabulary, context, layers, heads, width).to_config()
     }
 
     fn new_config(&self, file: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {

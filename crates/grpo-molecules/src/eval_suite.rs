@@ -178,7 +178,7 @@ fn sampled(smiles: &[&str], role: Role, source: Source<'_>, most: usize) -> Samp
 fn references(smiles: &[&str], source: Source<'_>) -> Vec<Record> {
     let records = Record::parse_all_with(smiles, Role::Reference, &progress);
     let errors = smiles.iter().zip(&records).map(|(text, record)| (*text, record.as_ref().err()));
-    source.warn(errors);
+    source.warn_left_out(errors);
     records.into_iter().flatten().collect()
 }
 
@@ -194,6 +194,28 @@ struct Source<'a> {
 impl<'a> Source<'a> {
     fn new(all: &Generations, place: &'a str) -> Self {
         Self { place, is_table: ["csv", "parquet"].contains(&all.ending.as_str()) }
+    }
+
+    /// Says how many strings of a set that is compared with are not molecules.
+    fn warn_left_out<'b>(self, errors: impl Iterator<Item = (&'b str, Option<&'b InvalidSmiles>)>) {
+        let errors: Vec<(&str, Option<&InvalidSmiles>)> = errors.collect();
+        self.warn(errors.iter().copied());
+        let is_other = |error: &InvalidSmiles| {
+            let is_text = self.is_table && matches!(error, InvalidSmiles::TextAfter { .. });
+            !is_text && !is_unsupported(error)
+        };
+        let mut invalid = errors
+            .iter()
+            .filter_map(|(text, error)| Some((*text, error.filter(|error| is_other(error))?)));
+        if let Some((text, error)) = invalid.next() {
+            say_aside(format_args!(
+                "warning: {}{} of {} strings are invalid and left out; the first is {}",
+                self.place,
+                1 + invalid.count(),
+                errors.len(),
+                visible(&format!("`{}`: {error}", short_text(text)))
+            ));
+        }
     }
 
     /// Says how many strings are not supported, and how many cells have text after the SMILES. In

@@ -1,7 +1,7 @@
 //! Similarity of molecules by their fingerprints.
 
 use grpo_chem::{Fingerprint, Morgan, MorganRadius};
-use grpo_train::SimilarTexts;
+use grpo_extensions::SimilarTexts;
 use rayon::prelude::*;
 
 use crate::identity::scored_molecule;

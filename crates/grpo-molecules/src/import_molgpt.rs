@@ -10,10 +10,10 @@ use grpo_app::output::{say, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_data::Codec;
-use grpo_model::{ModelSpec, MolGptImport, StoredAs};
+use grpo_model::{ModelSpec, StoredAs};
 use serde_json::{Value, json};
 
-use crate::Vocabulary;
+use crate::{MolGptImport, Vocabulary};
 
 #[derive(Debug, Args)]
 struct ImportArguments {

@@ -18,6 +18,9 @@ mod fingerprints;
 mod identity;
 mod import_molgpt;
 mod make_molecules;
+mod molgpt;
+mod molgpt_import;
+mod molgpt_weights;
 mod pmo_reward;
 mod randomized;
 mod reader;
@@ -31,6 +34,8 @@ mod variation;
 mod vocabulary;
 
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
+pub use molgpt::{MOLGPT, MolGptConfig};
+pub use molgpt_import::{ImportedMolGpt, MolGptImport};
 pub use reader::{MoleculeFormat, MoleculeReader, MoleculeRecord, REMOVE_TEXT, ReadOptions};
 pub use reward::{LogpWindow, MoleculeReward};
 pub use smiles_tokens::{SmilesTokens, UnknownToken, smiles_tokens};

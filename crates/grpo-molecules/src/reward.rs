@@ -126,7 +126,7 @@ impl Reward for MoleculeReward {
                 Err(
                     error
                     @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
-                ) => Outcome::Failed { reason: format!("{smiles}: {error}") },
+                ) => Outcome::failed(format!("{smiles}: {error}")),
                 Err(_) => Outcome::Scored(Scored::new(
                     self.terms(0.0, 0.0, 0.0),
                     vec![("valid".into(), 0.0)],

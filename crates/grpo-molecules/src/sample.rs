@@ -126,6 +126,17 @@ impl TaskSampling for MoleculeSampling {
         not_in.into_iter().chain(conditions).collect()
     }
 
+    fn outputs(&self, options: &ArgMatches, model: &Path) -> Option<Formats> {
+        let MoleculeOptions { condition, scaffold, conditions, grid, .. } =
+            MoleculeOptions::of(options);
+        let is_asked = !condition.is_empty()
+            || !scaffold.is_empty()
+            || conditions.is_some()
+            || !grid.is_empty();
+        let formats = if is_asked { LINES_OR_TABLE } else { LINES };
+        model.join(Vocabulary::CODEC.file).exists().then_some(formats)
+    }
+
     fn check_unused(&self, options: &ArgMatches) -> anyhow::Result<()> {
         let options = MoleculeOptions::of(options);
         let MoleculeOptions { distinct, not_in, condition, scaffold, conditions, grid } = options;
@@ -221,7 +232,7 @@ fn excluded_molecules(path: &Path) -> anyhow::Result<KnownMolecules> {
 /// Prints statistics to standard error. Standard output only contains molecules.
 fn summarise(drawn: &[String], known: Option<&KnownMolecules>) {
     // `sample` has no reward.
-    let outcomes = vec![Outcome::Abstained; drawn.len()];
+    let outcomes = vec![Outcome::abstained(); drawn.len()];
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
     say_aside(format_args!("drawn        {:>8}", summary.samples));
     say_aside(format_args!("validity     {:>8.4}", summary.validity));

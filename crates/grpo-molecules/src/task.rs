@@ -10,10 +10,11 @@ use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::mean;
 use grpo_data::{Codec, CodecKind};
+use grpo_extensions::{Bucketing, NewSimilarTexts, Variation};
+use grpo_model::FamilyKind;
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Outcome, RewardKind};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, NewSimilarTexts, Variation};
 use rayon::prelude::*;
 
 use crate::best::structure_file;
@@ -25,7 +26,7 @@ use crate::pmo_reward::PmoConfig;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::variation::MoleculeVariation;
-use crate::{MoleculeSummary, Vocabulary};
+use crate::{MOLGPT, MoleculeSummary, Vocabulary};
 
 /// The task of generating molecules as SMILES.
 pub struct Molecules;
@@ -42,6 +43,14 @@ impl Task for Molecules {
             RewardKind::from_settings::<ConditionsConfig>("conditions"),
             RewardKind::from_settings::<PmoConfig>("pmo"),
         ]
+    }
+
+    fn families(&self) -> Vec<&'static FamilyKind> {
+        vec![&MOLGPT]
+    }
+
+    fn default_model(&self) -> Option<&'static str> {
+        Some("data/molecules/prior")
     }
 
     fn codecs(&self) -> Vec<CodecKind> {

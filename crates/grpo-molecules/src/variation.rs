@@ -2,7 +2,7 @@
 
 use grpo_chem::Molecule;
 use grpo_chem::genetic::{Size, crossover, mutate};
-use grpo_train::Variation;
+use grpo_extensions::Variation;
 
 use crate::Vocabulary;
 

@@ -41,7 +41,7 @@ struct Started {
 }
 
 /// Name of the vocabulary file in a MolGPT model folder.
-const VOCABULARY_FILE: &str = "vocabulary.json";
+pub(crate) const VOCABULARY_FILE: &str = "vocabulary.json";
 
 impl Vocabulary {
     /// The codec type for registering this vocabulary.

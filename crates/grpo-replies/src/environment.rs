@@ -138,7 +138,7 @@ mod tests {
             let of = |sample: &RewardInput| {
                 let tweet = sample.fields["tweet"].as_str().unwrap();
                 match sample.text.is_empty() {
-                    true => Outcome::Abstained,
+                    true => Outcome::abstained(),
                     false => {
                         let total = self.0 * sample.text.len() as f64 / tweet.len() as f64;
                         Outcome::Scored(Scored::new(vec![(1.0, total)], vec![]))

@@ -29,10 +29,24 @@ pub enum ReportError {
         reason: String,
     },
     /// The run has not completed a single step.
-    #[error("`{path}` has no finished steps yet; wait for the first line of its metrics.jsonl")]
+    #[error(
+        "`{path}` has no finished steps yet; wait for the first line of its metrics.jsonl, or resume it with `{resume}` if it has ended"
+    )]
     NoStep {
         /// Path of the run folder.
         path: PathBuf,
+        /// The command that resumes the run.
+        resume: String,
+    },
+    /// The run ended before its first step.
+    #[error("`{path}` stopped before its first step: {reason}; resume it with `{resume}`")]
+    Stopped {
+        /// Path of the run folder.
+        path: PathBuf,
+        /// Reason in the events of the run.
+        reason: String,
+        /// The command that resumes the run.
+        resume: String,
     },
     /// The same run was given twice.
     #[error("`{path}` was specified more than once; specify each run once")]

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use grpo_data::in_plain_words;
 use grpo_data::statistics::percentile_of_sorted;
-use grpo_run::{BestTable, Comparison, CompletionRecord, Event, RunFolder, RunInfo};
+use grpo_data::{in_plain_words, shell_word};
+use grpo_run::{
+    BestTable, Comparison, CompletionRecord, Event, EventKind, RunFolder, RunInfo, last_state,
+};
 use serde_json::{Map, Value};
 
 use crate::drawing::Drawing;
@@ -67,6 +69,17 @@ pub fn command_of(config: &toml::Table) -> &'static str {
     found.map_or("train", |(_, command)| command)
 }
 
+/// Returns the error of a run without steps. If it failed, the error has the reason.
+fn no_step(path: &Path, config: &toml::Table, events: Vec<Event>) -> ReportError {
+    let (command, run) = (command_of(config), path.display().to_string());
+    let resume = format!("grpo {command} --resume {}", shell_word(&run));
+    let path = path.to_owned();
+    match last_state(events) {
+        Some(EventKind::Stopped { reason }) => ReportError::Stopped { path, reason, resume },
+        _ => ReportError::NoStep { path, resume },
+    }
+}
+
 impl RunData {
     /// Reads all data that a report needs. Nothing is written.
     ///
@@ -96,7 +109,7 @@ impl RunData {
         // The file does not exist if the run was killed before its first step.
         let metrics: Vec<Map<String, Value>> = folder.lines_of("metrics.jsonl")?;
         if metrics.is_empty() {
-            return Err(ReportError::NoStep { path: path.to_owned() });
+            return Err(no_step(path, &config, folder.read_events()?));
         }
         let mut rewards = Vec::new();
         let mut samples = Vec::new();

@@ -102,6 +102,8 @@ pub(crate) const END: &str = "No guard stopped it";
 pub(crate) const DIVERSITY: &str = "Diversity is kept";
 /// Name of the criterion that the files of a run agree with each other.
 pub const AUDIT: &str = "Audit";
+/// Name of the criterion that the input files are those that the run was started with.
+pub const INPUTS: &str = "Inputs";
 
 fn reward_rises(
     metrics: &[Map<String, Value>],

@@ -58,7 +58,7 @@ impl AnswerReward {
     fn score_one(&self, sample: &RewardInput) -> Outcome {
         let right = match self.right(&sample.fields) {
             Ok(right) => right,
-            Err(reason) => return Outcome::Failed { reason },
+            Err(reason) => return Outcome::failed(reason),
         };
         let given = self.given(&sample.text);
         let is_right = |given| {

@@ -54,24 +54,15 @@ impl CompositeReward {
 
 impl Reward for CompositeReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
-        let of_parts: Vec<Vec<Outcome>> =
-            self.parts.iter().map(|part| part.reward.score(samples)).collect();
-        // If a component returns the wrong number of outcomes, all completions fail.
-        let wrong = self.parts.iter().zip(&of_parts).find(|(_, own)| own.len() != samples.len());
-        if let Some((part, own)) = wrong {
-            let reason = format!(
-                "part '{}': the reward returned {} outcomes for {} completions",
-                part.name,
-                own.len(),
-                samples.len()
-            );
-            return vec![Outcome::Failed { reason }; samples.len()];
-        }
-        let outcome = |index: usize| {
-            let of_sample = of_parts.iter().map(|outcomes| &outcomes[index]);
-            self.combined(&of_sample.collect::<Vec<&Outcome>>())
-        };
-        (0..samples.len()).map(outcome).collect()
+        self.scored(samples, |reward| reward.score(samples))
+    }
+
+    fn score_group(&self, group: &[RewardInput]) -> Vec<Outcome> {
+        self.scored(group, |reward| reward.score_group(group))
+    }
+
+    fn is_relative(&self) -> bool {
+        self.parts.iter().any(|part| part.reward.is_relative())
     }
 
     fn parts(&self) -> Vec<PartName> {
@@ -111,6 +102,10 @@ impl Reward for CompositeReward {
         self.parts.iter().any(|part| part.reward.uses_identity())
     }
 
+    fn scores_invalid(&self) -> bool {
+        self.parts.iter().any(|part| part.reward.scores_invalid())
+    }
+
     fn cancel(&self) {
         self.parts.iter().for_each(|part| part.reward.cancel());
     }
@@ -121,6 +116,32 @@ impl Reward for CompositeReward {
 }
 
 impl CompositeReward {
+    /// Combines the outcomes that `score` returns for each component.
+    fn scored(
+        &self,
+        samples: &[RewardInput],
+        score: impl Fn(&dyn Reward) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
+        let of_parts: Vec<Vec<Outcome>> =
+            self.parts.iter().map(|part| score(&*part.reward)).collect();
+        // If a component returns the wrong number of outcomes, all completions fail.
+        let wrong = self.parts.iter().zip(&of_parts).find(|(_, own)| own.len() != samples.len());
+        if let Some((part, own)) = wrong {
+            let reason = format!(
+                "part '{}': the reward returned {} outcomes for {} completions",
+                part.name,
+                own.len(),
+                samples.len()
+            );
+            return vec![Outcome::failed(reason); samples.len()];
+        }
+        let outcome = |index: usize| {
+            let of_sample = of_parts.iter().map(|outcomes| &outcomes[index]);
+            self.combined(&of_sample.collect::<Vec<&Outcome>>())
+        };
+        (0..samples.len()).map(outcome).collect()
+    }
+
     /// Returns whether a component's reward reports [`VALID`] and no component of this reward has
     /// that name.
     fn shows_validity(&self) -> bool {
@@ -134,8 +155,8 @@ impl CompositeReward {
         let mut validity: Option<f64> = None;
         for (part, outcome) in self.parts.iter().zip(outcomes) {
             match outcome {
-                Outcome::Failed { reason } => return part.failed(reason),
-                Outcome::Abstained => abstained = true,
+                Outcome::Failed { reason, .. } => return part.failed(reason),
+                Outcome::Abstained { .. } => abstained = true,
                 Outcome::Scored(scored) => match part.transform.of(scored.total) {
                     Ok(value) => {
                         terms.push((part.weight, value));
@@ -151,13 +172,13 @@ impl CompositeReward {
         if self.shows_validity() {
             parts.extend(validity.map(|valid| (VALID.into(), valid)));
         }
-        if abstained { Outcome::Abstained } else { Outcome::Scored(Scored::new(terms, parts)) }
+        if abstained { Outcome::abstained() } else { Outcome::Scored(Scored::new(terms, parts)) }
     }
 }
 
 impl Part {
     fn failed(&self, reason: &str) -> Outcome {
-        Outcome::Failed { reason: format!("part '{}': {reason}", self.name) }
+        Outcome::failed(format!("part '{}': {reason}", self.name))
     }
 
     fn part_names(&self) -> Vec<PartName> {

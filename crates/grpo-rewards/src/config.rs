@@ -3,29 +3,25 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::schema::Both;
 use grpo_data::{ConfigFault, regex_reason};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::composite::{Composite, CompositeConfig};
-use crate::external::{CommandConfig, External, HttpConfig, PythonConfig, Settings};
+use crate::external::{CommandConfig, PythonConfig};
 use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 impl Default for RewardRegistry {
     /// Returns the task-independent reward types: `answer`, `pattern`, `composite`, and the types
-    /// for external rewards `command`, `http` and `python`.
+    /// for programs `command` and `python`.
     fn default() -> Self {
         Self::empty().with([
             RewardKind::from_settings::<AnswerConfig>("answer"),
             RewardKind::from_settings::<PatternConfig>("pattern"),
             RewardKind::composed::<CompositeConfig, Composite>("composite"),
-            RewardKind::composed::<External<CommandConfig>, Both<CommandConfig, Settings>>(
-                "command",
-            ),
-            RewardKind::composed::<External<HttpConfig>, Both<HttpConfig, Settings>>("http"),
-            RewardKind::composed::<External<PythonConfig>, Both<PythonConfig, Settings>>("python"),
+            RewardKind::external::<CommandConfig>("command"),
+            RewardKind::external::<PythonConfig>("python"),
         ])
     }
 }

@@ -1,10 +1,10 @@
-//! Rewards computed outside this program, by a command, a Python file or an HTTP server. They all
-//! use the same [message](protocol) format.
+//! Rewards computed outside this program, by a command, a Python file or a server. They all use the same
+//! format of messages, which a [`Carrier`] takes to them and back. A carrier of another crate registers
+//! its section as [`External`], like those here: `RewardKind::external::<MyConfig>("name")`.
 
 mod cache;
 mod carrier;
 mod command;
-mod http;
 mod output;
 #[cfg(unix)]
 mod process;
@@ -15,15 +15,15 @@ mod protocol;
 mod python;
 mod reward;
 mod section;
-mod server;
-mod servers;
 mod settings;
 mod suspects;
 #[cfg(all(test, unix))]
 mod tests;
 
+pub use self::carrier::{Carrier, Connection, Fault};
 pub(crate) use self::command::CommandConfig;
-pub(crate) use self::http::HttpConfig;
+pub use self::output::Output;
+pub use self::protocol::{Format, Shape};
 pub(crate) use self::python::PythonConfig;
-pub(crate) use self::section::External;
-pub(crate) use self::settings::Settings;
+pub use self::reward::ExternalReward;
+pub use self::section::{CarrierConfig, External};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::identity::VALID;
-use crate::{ExternalCalls, Identify, Identity, Outcome, PartName, Reward, RewardInput};
+use crate::{ExternalCalls, Identify, Outcome, PartName, Reward, RewardInput};
 
 /// A reward whose inputs have identities, and whose outcomes have the component `valid`.
 pub struct IdentifiedReward {
@@ -15,6 +15,8 @@ pub struct IdentifiedReward {
     identify: Identify,
     /// Whether `reward` does not report `valid` itself.
     adds_validity: bool,
+    /// Whether each completion is identified, and not only those without a score.
+    identifies_all: bool,
 }
 
 impl fmt::Debug for IdentifiedReward {
@@ -24,37 +26,70 @@ impl fmt::Debug for IdentifiedReward {
 }
 
 impl IdentifiedReward {
-    /// Adds identities to the inputs of a reward, and `valid` to its components. Returns the reward
-    /// unchanged if it needs neither.
+    /// Adds identities to the inputs of a reward, `valid` to its components, and validity to outcomes
+    /// without a score. What the reward does not need is only computed for the latter.
     pub fn wrap(reward: Arc<dyn Reward>, identify: Identify) -> Arc<dyn Reward> {
         let adds_validity = !reward.parts().iter().any(|name| name == VALID);
-        match adds_validity || reward.uses_identity() {
-            true => Arc::new(Self { reward, identify, adds_validity }),
-            false => reward,
-        }
+        let identifies_all = adds_validity || reward.uses_identity();
+        Arc::new(Self { reward, identify, adds_validity, identifies_all })
     }
-}
 
-impl Reward for IdentifiedReward {
-    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+    /// Scores completions with their identities.
+    fn scored_with_identities(
+        &self,
+        samples: &[RewardInput],
+        score: impl Fn(&[RewardInput]) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
         let texts: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
         let identities = (self.identify)(&texts);
         let mut inputs = samples.to_vec();
         for (input, identity) in inputs.iter_mut().zip(identities) {
             input.identity = identity;
         }
-        let mut outcomes = self.reward.score(&inputs);
+        let mut outcomes = score(&inputs);
         for (outcome, input) in outcomes.iter_mut().zip(&inputs) {
-            let valid = match &input.identity {
-                Identity::Canonical(_) => 1.0,
-                Identity::Invalid => 0.0,
-                Identity::Unknown => continue,
-            };
-            if let (true, Outcome::Scored(scored)) = (self.adds_validity, outcome) {
-                scored.parts.push((VALID.into(), valid));
+            let Some(is_valid) = input.identity.is_valid() else { continue };
+            match outcome {
+                Outcome::Scored(scored) if self.adds_validity => {
+                    scored.parts.push((VALID.into(), f64::from(u8::from(is_valid))));
+                }
+                outcome => outcome.set_validity(is_valid),
             }
         }
         outcomes
+    }
+
+    /// Adds identities to the inputs of `score` and validity to its outcomes, as far as they are needed.
+    fn scored(
+        &self,
+        samples: &[RewardInput],
+        score: impl Fn(&[RewardInput]) -> Vec<Outcome>,
+    ) -> Vec<Outcome> {
+        if self.identifies_all {
+            return self.scored_with_identities(samples, score);
+        }
+        let mut outcomes = score(samples);
+        let unscored = outcomes.iter_mut().zip(samples).filter(|(of, _)| of.total().is_none());
+        let (unscored, texts): (Vec<&mut Outcome>, Vec<&str>) =
+            unscored.map(|(outcome, sample)| (outcome, sample.text.as_str())).unzip();
+        for (outcome, identity) in unscored.into_iter().zip((self.identify)(&texts)) {
+            identity.is_valid().into_iter().for_each(|is_valid| outcome.set_validity(is_valid));
+        }
+        outcomes
+    }
+}
+
+impl Reward for IdentifiedReward {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        self.scored(samples, |inputs| self.reward.score(inputs))
+    }
+
+    fn score_group(&self, group: &[RewardInput]) -> Vec<Outcome> {
+        self.scored(group, |inputs| self.reward.score_group(inputs))
+    }
+
+    fn is_relative(&self) -> bool {
+        self.reward.is_relative()
     }
 
     fn parts(&self) -> Vec<PartName> {
@@ -86,6 +121,10 @@ impl Reward for IdentifiedReward {
         self.reward.uses_identity()
     }
 
+    fn scores_invalid(&self) -> bool {
+        self.reward.scores_invalid()
+    }
+
     fn cancel(&self) {
         self.reward.cancel();
     }
@@ -102,7 +141,7 @@ impl Reward for IdentifiedReward {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scored;
+    use crate::{Identity, Scored};
 
     /// Texts in upper case are valid. Their lower-case form identifies them.
     fn identities(texts: &[&str]) -> Vec<Identity> {

@@ -1,8 +1,7 @@
 //! Identities of completions. Only a task can determine them: different SMILES strings can
 //! represent the same molecule, and others are not molecules at all.
 
-/// Name of the component that is 1 for valid and 0 for invalid completions.
-pub(crate) const VALID: &str = "valid";
+pub(crate) use grpo_data::VALID;
 
 /// What a task knows about a completion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +13,17 @@ pub enum Identity {
     Invalid,
     /// The completion is valid. Completions with the same canonical form are equivalent.
     Canonical(String),
+}
+
+impl Identity {
+    /// Returns whether the completion is valid, if the task knows.
+    pub(crate) fn is_valid(&self) -> Option<bool> {
+        match self {
+            Self::Unknown => None,
+            Self::Invalid => Some(false),
+            Self::Canonical(_) => Some(true),
+        }
+    }
 }
 
 /// Returns the identity of each text, in the same order.

@@ -6,7 +6,7 @@ mod composite;
 mod config;
 mod desirability;
 mod embedder;
-mod external;
+pub mod external;
 mod fields;
 mod folder;
 mod identified;

@@ -10,8 +10,22 @@ use crate::{ExternalCalls, Identity};
 /// Assigns scores to completions.
 pub trait Reward: Send + Sync {
     /// Scores a batch of completions and returns their outcomes in the same order. The outcome of a
-    /// completion must not depend on the remaining completions.
+    /// completion must not depend on the remaining completions: a relative reward
+    /// ([`Self::is_relative`]) scores each of them as a group of its own.
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome>;
+
+    /// Scores all completions of one group and returns their outcomes in the same order. By default, each
+    /// of them is scored on its own.
+    fn score_group(&self, group: &[RewardInput]) -> Vec<Outcome> {
+        self.score(group)
+    }
+
+    /// Returns whether the outcome of a completion depends on the others of its group, e.g. if it is their
+    /// rank. Training and evaluation then call [`Self::score_group`] with whole groups, which are not
+    /// divided between processes, and keep no outcomes for later completions.
+    fn is_relative(&self) -> bool {
+        false
+    }
 
     /// Returns the names of all components that an outcome can contain, in display order. Recorded
     /// completions have one column per component.
@@ -53,6 +67,11 @@ pub trait Reward: Send + Sync {
 
     /// Returns whether the outcomes depend on [`RewardInput::identity`].
     fn uses_identity(&self) -> bool {
+        false
+    }
+
+    /// Returns whether invalid completions are scored like all others, and have no fixed score.
+    fn scores_invalid(&self) -> bool {
         false
     }
 

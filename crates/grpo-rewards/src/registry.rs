@@ -100,7 +100,7 @@ impl RewardKind {
     }
 
     /// Creates a reward type whose settings are the keys of its section.
-    pub fn from_settings<T>(type_name: &'static str) -> Self
+    pub const fn from_settings<T>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + DeserializeOwned + JsonSchema + 'static,
     {
@@ -110,7 +110,7 @@ impl RewardKind {
 
     /// Creates a reward type whose section contains other rewards. `K` has the keys of the section as they
     /// are written.
-    pub fn composed<T, K>(type_name: &'static str) -> Self
+    pub const fn composed<T, K>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + FromRegistry + 'static,
         K: JsonSchema,

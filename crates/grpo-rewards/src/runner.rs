@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,7 +158,7 @@ impl RewardRunner {
     ) -> Result<(Vec<Outcome>, Option<ExternalCalls>), RankError> {
         let count = samples.len();
         let share = match (self.reward.fails_as_a_whole(), self.ranks.is_first()) {
-            (false, _) => self.ranks.share(count),
+            (false, _) => self.share(&samples),
             (true, true) => 0..count,
             (true, false) => 0..0,
         };
@@ -171,9 +172,30 @@ impl RewardRunner {
         Ok((outcomes, ExternalCalls::merged(calls.into_iter().flatten())))
     }
 
+    /// Returns the share of this rank: consecutive completions, or whole groups of a relative reward.
+    fn share(&self, samples: &[RewardInput]) -> Range<usize> {
+        if !self.reward.is_relative() {
+            return self.ranks.share(samples.len());
+        }
+        let lengths: Vec<usize> = groups(samples).map(<[_]>::len).collect();
+        let own = self.ranks.share(lengths.len());
+        let before = |group: usize| lengths[..group].iter().sum();
+        before(own.start)..before(own.end)
+    }
+
+    /// Returns whether outcomes depend on the group. See [`Reward::is_relative`].
+    pub fn is_relative(&self) -> bool {
+        self.reward.is_relative()
+    }
+
     /// Returns `true` if the reward is deterministic. See [`Reward::is_deterministic`].
     pub fn is_deterministic(&self) -> bool {
         self.reward.is_deterministic()
+    }
+
+    /// Returns whether invalid completions have no fixed score. See [`Reward::scores_invalid`].
+    pub fn scores_invalid(&self) -> bool {
+        self.reward.scores_invalid()
     }
 
     /// Redirects the output of external programs. See [`Reward::keep_output_in`].
@@ -181,7 +203,7 @@ impl RewardRunner {
         self.reward.keep_output_in(folder);
     }
 
-    /// Scores a batch of completions.
+    /// Scores a batch of completions. Those of a group follow one another.
     ///
     /// All completions fail if the reward panics, exceeds the time limit or returns the wrong
     /// number of outcomes. The threads of a batch that exceeds the limit cannot be stopped. While
@@ -212,7 +234,7 @@ impl RewardRunner {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             // The reward is not called again in this scope after a panic, so no inconsistent state
             // is observed here. The reward itself is responsible for its shared state.
-            let score = || pool.map(|pool| pool.install(|| reward.score(&samples)));
+            let score = || pool.map(|pool| pool.install(|| scored(&*reward, &samples)));
             let outcome = catch_unwind(AssertUnwindSafe(score));
             let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
         };
@@ -288,8 +310,32 @@ impl RewardRunner {
     }
 }
 
+/// Returns the groups in a batch.
+fn groups(samples: &[RewardInput]) -> impl Iterator<Item = &[RewardInput]> {
+    samples.chunk_by(|a, b| a.group == b.group)
+}
+
+/// Scores a batch at once or, if the reward is relative, group by group.
+fn scored(reward: &dyn Reward, samples: &[RewardInput]) -> Vec<Outcome> {
+    if !reward.is_relative() {
+        return reward.score(samples);
+    }
+    let of_group = |group: &[RewardInput]| {
+        let (outcomes, count) = (reward.score_group(group), group.len());
+        let found = outcomes.len();
+        match found == count {
+            true => outcomes,
+            false => failures(
+                count,
+                format!("the reward returned {found} outcomes for a group of {count} completions"),
+            ),
+        }
+    };
+    groups(samples).flat_map(of_group).collect()
+}
+
 fn failures(count: usize, reason: String) -> Vec<Outcome> {
-    vec![Outcome::Failed { reason }; count]
+    vec![Outcome::failed(reason); count]
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
@@ -337,7 +383,7 @@ mod tests {
     fn assert_all_failed(outcomes: &[Outcome], expected: &str) {
         assert_eq!(outcomes.len(), 2);
         for outcome in outcomes {
-            let Outcome::Failed { reason } = outcome else { panic!("{outcome:?}") };
+            let Outcome::Failed { reason, .. } = outcome else { panic!("{outcome:?}") };
             assert!(reason.contains(expected), "{reason}");
         }
     }
@@ -358,7 +404,7 @@ mod tests {
             "exceeded its time limit of 200ms",
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
-        assert_all_failed(&run(|_| vec![Outcome::Abstained]), "returned 1 outcomes for 2");
+        assert_all_failed(&run(|_| vec![Outcome::abstained()]), "returned 1 outcomes for 2");
     }
 
     /// The trainer would panic outside of the reward's thread.
@@ -372,7 +418,7 @@ mod tests {
         assert_all_failed(&run(move |_| undeclared.clone()), "the component `luck`");
         let uneven = vec![scored(1.0, &[]), scored(0.5, &[])];
         assert_all_failed(&run(move |_| uneven.clone()), "weights [0.5] for one completion");
-        let even = vec![scored(0.5, &[]), Outcome::Abstained];
+        let even = vec![scored(0.5, &[]), Outcome::abstained()];
         assert_eq!(run(move |_| even.clone())[0].total(), Some(0.25));
     }
 
@@ -383,7 +429,7 @@ mod tests {
         impl Reward for Hangs {
             fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
                 let _cancelled = self.0.lock().unwrap().recv();
-                vec![Outcome::Abstained; samples.len()]
+                vec![Outcome::abstained(); samples.len()]
             }
 
             fn parts(&self) -> Vec<PartName> {
@@ -418,7 +464,7 @@ mod tests {
         let hangs = move |batch: &[RewardInput]| {
             counted.fetch_add(1, Ordering::SeqCst);
             let _gone = ended.lock().unwrap().recv();
-            vec![Outcome::Abstained; batch.len()]
+            vec![Outcome::abstained(); batch.len()]
         };
         let runner = RewardRunner::new(Arc::new(Of(hangs)), Duration::from_millis(200));
         let score = || runner.clone().score(vec!["a".into(), "bc".into()]);
@@ -430,7 +476,7 @@ mod tests {
         }
         drop(end);
         let began = std::time::Instant::now();
-        while score() != vec![Outcome::Abstained; 2] {
+        while score() != vec![Outcome::abstained(); 2] {
             assert!(began.elapsed() < Duration::from_secs(60), "hung batches that ended count");
         }
         assert!(begun.load(Ordering::SeqCst) > MOST_OVERDUE);

@@ -6,9 +6,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use grpo_data::{Codecs, Shortened, TextTokenizer, regular_file};
+use grpo_data::{Shortened, TextTokenizer, regular_file};
 use grpo_eval::{EmbedError, Embedder, TokenVectors};
-use grpo_model::{Family, ModelFolder, SentenceEncoder, TokenBatch, weights_digest};
+use grpo_model::{BERT, ModelFolder, ModelFormats, SentenceEncoder, TokenBatch, weights_digest};
 use rayon::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -62,14 +62,14 @@ impl SentenceTransformers {
     pub fn load(folder: &Path, device: &Device) -> Result<Self, FolderError> {
         let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
         check_modules(folder)?;
-        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, &Codecs::default(), device)
-            .map_err(|error| fault(error.to_string()))?;
+        let ModelFolder { spec, model, .. } =
+            ModelFolder::load(folder, &ModelFormats::default(), device)
+                .map_err(|error| fault(error.to_string()))?;
         let family = spec.config.family();
-        if family != Family::Bert {
+        if *family != BERT {
             return Err(fault(format!(
                 "its model family is {}; expected {}",
-                family.name(),
-                Family::Bert.name()
+                family.name, BERT.name
             )));
         }
         let (width, context) = {

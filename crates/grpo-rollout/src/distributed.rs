@@ -10,7 +10,7 @@ use grpo_model::Frozen;
 use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 
-use crate::{Rollout, RolloutError, StepKey};
+use crate::{Engine, RolloutError, StepKey, TurnRequest};
 
 /// An engine that distributes prompts over ranks. Each rank samples the groups of consecutive prompts, and
 /// all ranks get all groups.
@@ -18,13 +18,13 @@ use crate::{Rollout, RolloutError, StepKey};
 /// Completions don't depend on the rest of their batch, so they don't depend on the number of ranks
 /// either.
 pub struct Distributed<M> {
-    engine: Arc<dyn Rollout<M>>,
+    engine: Arc<dyn Engine<M>>,
     ranks: Ranks,
 }
 
 impl<M> Distributed<M> {
     /// Distributes the prompts of `engine` over `ranks`.
-    pub fn new(engine: Arc<dyn Rollout<M>>, ranks: Ranks) -> Self {
+    pub fn new(engine: Arc<dyn Engine<M>>, ranks: Ranks) -> Self {
         Self { engine, ranks }
     }
 }
@@ -82,7 +82,7 @@ impl Message {
     }
 }
 
-impl<M: 'static> Rollout<M> for Distributed<M> {
+impl<M: 'static> Engine<M> for Distributed<M> {
     fn sample(
         &self,
         policy: &Frozen<M>,
@@ -116,7 +116,16 @@ impl<M: 'static> Rollout<M> for Distributed<M> {
         self.engine.again(policy, prompt, sample, key)
     }
 
-    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+    fn take_turns(
+        &self,
+        policy: &Frozen<M>,
+        requests: &[TurnRequest<'_>],
+        key: StepKey,
+    ) -> Result<Vec<Completion>, RolloutError> {
+        self.engine.take_turns(policy, requests, key)
+    }
+
+    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Engine<M>> {
         Arc::new(Self::new(self.engine.interrupted_by(flag), self.ranks.clone()))
     }
 }

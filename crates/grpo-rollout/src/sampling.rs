@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel, RolloutActivations};
 
-use crate::engine::Task;
+use crate::sampling_loop::Task;
 use crate::{
-    Actions, Autoregressive, NextTokens, Rollout, RolloutError, RolloutRequest, RolloutSettings,
-    StepKey,
+    Autoregressive, Engine, EngineFactory, EngineRequest, NextTokens, RolloutError,
+    RolloutSettings, StepKey, TurnRequest,
 };
 
-impl<M: LanguageModel> Rollout<M> for Autoregressive {
+impl<M: LanguageModel> Engine<M> for Autoregressive {
     fn sample(
         &self,
         policy: &Frozen<M>,
@@ -29,8 +29,8 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         let task = Task::new(self, policy.prepared(), prompts, key, queue).keeping(kept);
         // Run inside the thread pool. Otherwise, each short operation would have to wait for a
         // thread to wake up.
-        let mut completions =
-            rayon::scope(|_| task.run(&self.capacities(policy, prompts.len())))?.into_iter();
+        let capacities = self.capacities(policy, prompts.len(), k as usize);
+        let mut completions = rayon::scope(|_| task.run(&capacities))?.into_iter();
         let group =
             |prompt: &Prompt| Group::new(prompt.clone(), completions.by_ref().take(k as usize));
         Ok(prompts.iter().map(group).collect())
@@ -51,21 +51,35 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         Ok(completion.expect("one completion was requested"))
     }
 
-    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+    fn take_turns(
+        &self,
+        policy: &Frozen<M>,
+        requests: &[TurnRequest<'_>],
+        key: StepKey,
+    ) -> Result<Vec<Completion>, RolloutError> {
+        let contexts: Vec<Prompt> =
+            requests.iter().map(|request| request.context.clone()).collect();
+        self.check(policy, &contexts)?;
+        let queue = requests.iter().enumerate().map(|(turn, request)| (turn, request.sample));
+        let task = Task::new(self, policy.prepared(), &contexts, key, queue);
+        rayon::scope(|_| task.run(&self.capacities(policy, contexts.len(), 1)))
+    }
+
+    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Engine<M>> {
         Arc::new(self.clone().with_interrupt(interrupt))
     }
 
-    fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Rollout<M>>> {
+    fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Engine<M>>> {
         Some(Arc::new(self.clone().with_activations(activations)))
     }
 }
 
-impl<M: LanguageModel> Actions<M> for NextTokens {
-    fn rollout(
+impl<M: LanguageModel> EngineFactory<M> for NextTokens {
+    fn create(
         &self,
         policy: &M,
-        request: &RolloutRequest<'_>,
-    ) -> Result<Arc<dyn Rollout<M>>, RolloutError> {
+        request: &EngineRequest<'_>,
+    ) -> Result<Arc<dyn Engine<M>>, RolloutError> {
         let settings = RolloutSettings {
             group_size: request.group_size,
             max_new_tokens: request.max_new_tokens,
@@ -100,9 +114,14 @@ impl Autoregressive {
     /// Returns the number of concurrent completions for each engine. The weights of a small model
     /// fit into the CPU caches, so each thread can sample its own rows without synchronisation
     /// between layers. For a larger model, a single engine reads the weights once for all rows.
-    fn capacities<M: LanguageModel>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
+    fn capacities<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        groups: usize,
+        group_size: usize,
+    ) -> Vec<usize> {
         const CACHED_WEIGHTS: usize = 8 << 20;
-        let RolloutSettings { group_size, batch_size, .. } = *self.settings();
+        let batch_size = self.settings().batch_size;
         let is_cached =
             policy.parameters() <= CACHED_WEIGHTS && grpo_kernels::is_cpu(&policy.device());
         let most = if is_cached { rayon::current_num_threads() } else { 1 };

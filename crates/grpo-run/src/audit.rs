@@ -19,7 +19,7 @@ pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, Store
 use finding::count;
 pub use finding::{Finding, Verdict, Violation, thousands};
 pub use plan::RecordPlan;
-pub use records::{audit_records, unreadable};
+pub use records::{INPUTS, audit_records, unreadable};
 
 /// Checks all properties that can be proven from files.
 pub fn audit(evidence: &Evidence) -> Vec<Finding> {

@@ -245,7 +245,7 @@ mod tests {
         let said = "line 2 of `ledger.jsonl` is damaged: ";
         assert!(of_line("").starts_with(&format!("{said}it is empty; remove the line")));
         let negative = of_line("{\"version\":-1}");
-        let expected = "found -1; expected a whole number, 0 or more at column 13";
+        let expected = "found -1; expected a whole number that is not negative at column 13";
         assert!(negative.starts_with(&format!("{said}{expected};")), "{negative}");
         assert!(
             of_line("{\"version\"")

@@ -142,9 +142,9 @@ mod tests {
         };
         let prompts = [Prompt::of_ids(0, vec![0])];
         assert_eq!(run.read_evaluation_before(&prompts, 2), None);
-        let failed = Outcome::Failed { reason: "a".to_owned() };
+        let failed = Outcome::failed("a".to_owned());
         for outcomes in [
-            vec![scored(0.1 + 0.2, 1.0), Outcome::Abstained],
+            vec![scored(0.1 + 0.2, 1.0), Outcome::abstained()],
             vec![scored(-1.797e308, 0.1f64.cbrt()), failed],
         ] {
             let groups = [group(outcomes)];

@@ -123,3 +123,16 @@ pub enum EventKind {
         calls: Option<u64>,
     },
 }
+
+/// Returns the last event that says whether a run is at work or why it ended. Others, such as `saved`, may
+/// follow it.
+pub fn last_state(events: Vec<Event>) -> Option<EventKind> {
+    use EventKind::{Finished, Interrupted, Resumed, Started, Stopped};
+    let mut kinds = events.into_iter().rev().map(|event| event.what);
+    kinds.find(|what| {
+        matches!(
+            what,
+            Finished { .. } | Interrupted {} | Resumed { .. } | Started {} | Stopped { .. }
+        )
+    })
+}

@@ -129,6 +129,14 @@ impl RunFolder {
         }
     }
 
+    /// Returns whether a step was recorded in `metrics.jsonl`, which the first step creates.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or a complete line is invalid.
+    pub fn has_steps(&self) -> Result<bool, RunError> {
+        Ok(self.has(METRICS)? && !self.read_metrics()?.is_empty())
+    }
+
     /// Reads `metrics.jsonl` and returns one object per line. The order of the keys is preserved.
     ///
     /// # Errors

@@ -10,14 +10,14 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 impl RunFolder {
-    /// Renames a file or folder of the run by appending the first unused number. Nothing is
-    /// deleted.
+    /// Renames a file or folder of the run by appending the first unused number, and returns its new
+    /// path. Nothing is deleted. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// Returns an error if the rename fails.
-    pub fn move_aside(&self, name: &str) -> Result<(), RunError> {
+    pub fn move_aside(&self, name: &str) -> Result<Option<PathBuf>, RunError> {
         if !self.has(name)? {
-            return Ok(());
+            return Ok(None);
         }
         let path = self.file(name);
         let moved = first_free(name.as_ref(), |aside| match self.folder.kind(aside) {
@@ -25,7 +25,8 @@ impl RunFolder {
             Ok(Some(_)) => None,
             Err(error) => Some(Err(error)),
         });
-        moved.map(drop).map_err(RunError::write(&path))
+        let (aside, ()) = moved.map_err(RunError::write(&path))?;
+        Ok(Some(self.folder.path_of(aside)))
     }
 
     /// Returns the open folder.

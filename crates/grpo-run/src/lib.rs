@@ -42,13 +42,14 @@ mod ledger;
 mod logprobs;
 mod manifest;
 mod new_run;
+mod renamed_inputs;
 mod run_name;
 mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use audit::{
-    Evidence, Finding, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate, StoredWeights,
-    Verdict, Violation, audit, audit_records, thousands, unreadable,
+    Evidence, Finding, INPUTS, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate,
+    StoredWeights, Verdict, Violation, audit, audit_records, thousands, unreadable,
 };
 pub use best_samples::{BestSample, BestTable, column_of_part};
 pub use chain::ChainWriter;
@@ -57,7 +58,7 @@ pub use comparison::{ComparedSample, Comparison, DiversityScale, Measure};
 pub use completions::{CompletionRecord, RecordedOutcome};
 pub use devices::{RecordedDevice, RunDevices};
 pub use error::RunError;
-pub use events::{Event, EventKind, EventProof, ProvenEvent};
+pub use events::{Event, EventKind, EventProof, ProvenEvent, last_state};
 pub use folder::{RunFolder, RunLock, lock_folder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};
@@ -70,4 +71,5 @@ pub use manifest::{
     VerifiedFolder, sha256, sha256_of_file, sha256_of_manifest, verify, write_manifest,
 };
 pub use new_run::move_aside;
+pub use renamed_inputs::RenamedInput;
 pub use tensorboard::TensorBoard;

@@ -138,10 +138,15 @@ pub(crate) fn first_free<T>(
     mut take: impl FnMut(&Path) -> Option<io::Result<T>>,
 ) -> io::Result<(PathBuf, T)> {
     let taken = (1u32..).find_map(|number| {
-        let mut name = OsString::from(path.file_name().unwrap_or_default());
-        name.push(format!(".old-{number}"));
-        let aside = path.with_file_name(name);
+        let aside = old_name(path, number);
         take(&aside).map(|taken| taken.map(|taken| (aside, taken)))
     });
     taken.expect("some number below 2^32 is free")
+}
+
+/// Returns the name that [`move_aside`] gives a file or folder if the smaller numbers are in use.
+pub(crate) fn old_name(path: &Path, number: u32) -> PathBuf {
+    let mut name = OsString::from(path.file_name().unwrap_or_default());
+    name.push(format!(".old-{number}"));
+    path.with_file_name(name)
 }

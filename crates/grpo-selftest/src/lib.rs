@@ -7,11 +7,13 @@
 
 mod error;
 pub mod golden;
+mod options;
 mod report;
 pub mod scores;
 mod suites;
 pub mod tensors;
 
 pub use error::SelftestError;
+pub use options::Options;
 pub use report::{Miss, Report, Suite};
-pub use suites::{Options, run};
+pub use suites::run;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::{Bonus, Outcome, Scored};
-use grpo_model::{Frozen, ModelConfig, MolGptConfig, Transformer};
+use grpo_model::{Frozen, Transformer};
+use grpo_molecules::MolGptConfig;
 use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{
     Grpo, GrpoConfig, Metrics, NextTokens, Parts, ScoredStep, StepExtension, TrainError,
@@ -75,11 +76,11 @@ pub(crate) fn train(
     )?;
     let sizes = MolGptConfig::new(tokens, 16, 1, 2, 16);
     let device = Device::flex().autodiff();
-    let policy = Transformer::random(&ModelConfig::molgpt(&sizes)?, seed, &device)?;
+    let policy = Transformer::random(&sizes.to_config()?, seed, &device)?;
     let parts = Parts {
         reference: Frozen::snapshot(&policy),
         policy,
-        actions: Arc::new(NextTokens { end_ids: vec![boundary] }),
+        engine: Arc::new(NextTokens { end_ids: vec![boundary] }),
         reward: Arc::new(Ones),
         extensions: vec![Box::new(extension)],
         longest_prompt: 1,

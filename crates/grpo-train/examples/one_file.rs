@@ -16,10 +16,9 @@ use grpo_core::{
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Head, SamplingSettings, Scores, Targets, score};
-use grpo_model::{
-    Dropout, Frozen, LanguageModel, ModelConfig, MolGptConfig, TokenBatch, Transformer,
-};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_model::{Dropout, Frozen, LanguageModel, TokenBatch, Transformer};
+use grpo_molecules::MolGptConfig;
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use grpo_train::{Decayed, Optimizer, OptimizerConfig};
 
 /// Vocabulary. Token 0 marks both the start and the end of a molecule.
@@ -61,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Creates a randomly initialised transformer with a single block.
 pub(crate) fn first_policy() -> Result<Transformer, Box<dyn Error>> {
-    let config = ModelConfig::molgpt(&MolGptConfig::new(TOKENS.len(), 32, 1, 2, 32))?;
+    let config = MolGptConfig::new(TOKENS.len(), 32, 1, 2, 32).to_config()?;
     Ok(Transformer::random(&config, SEED, &Device::flex().autodiff())?)
 }
 

@@ -10,7 +10,7 @@ use grpo_data::{ConfigFault, Ranges};
 use grpo_kernels::adds_in_one_order;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, ProductPrecision, RolloutActivations, WeightPrecision};
-use grpo_rollout::{Actions, Decode, Rollout, RolloutRequest, StopStrings};
+use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, StopStrings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -315,18 +315,18 @@ impl GrpoConfig {
     pub fn sampler<M: LanguageModel>(
         &self,
         policy: &M,
-        actions: &dyn Actions<M>,
+        engine: &dyn EngineFactory<M>,
         group_size: usize,
         longest_prompt: usize,
         decode: &Decode,
-    ) -> Result<Arc<dyn Rollout<M>>, TrainError> {
+    ) -> Result<Arc<dyn Engine<M>>, TrainError> {
         let SamplingConfig { max_new_tokens, batch_size, ref stop, .. } = self.sampling;
         self.sampling.weights.check_on(&policy.device()).map_err(|error| {
             ConfigFault::from_sentence("sampling.weights", format!("sampling.weights: {error}"))
         })?;
         self.refuse_uncorrected_products(adds_in_one_order(&policy.device()))?;
         let sampling = &self.sampling.settings(&[]);
-        let request = RolloutRequest {
+        let request = EngineRequest {
             group_size,
             longest_prompt,
             sampling,
@@ -335,7 +335,7 @@ impl GrpoConfig {
             stop,
             decode,
         };
-        Ok(actions.rollout(policy, &request)?)
+        Ok(engine.create(policy, &request)?)
     }
 
     /// Returns the maximum size in bytes of the activations that a run on the CPU keeps from a rollout.

@@ -9,7 +9,7 @@ use grpo_rewards::EmbedderConfig;
 ///
 /// # Errors
 /// Returns an error if the check fails or the embedder settings are invalid.
-pub(crate) fn check(
+pub fn check_measure(
     section: &'static str,
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,
@@ -29,7 +29,7 @@ pub(crate) fn check(
 ///
 /// # Errors
 /// Returns an error if there is one.
-pub(crate) fn no_embedder(
+pub fn no_embedder(
     section: &'static str,
     embedder: Option<&EmbedderConfig>,
 ) -> Result<(), ConfigFault> {
@@ -46,8 +46,8 @@ pub(crate) fn no_embedder(
 /// Builds the diversity measure. If an embedder is configured, its model is loaded on `device`.
 ///
 /// # Errors
-/// Returns an error if [`check`] fails or the embedder cannot be loaded.
-pub(crate) fn build(
+/// Returns an error if [`check_measure`] fails or the embedder cannot be loaded.
+pub fn build_measure(
     section: &'static str,
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,

@@ -8,7 +8,7 @@ use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_eval::{distinct, self_bleu, words};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Actions, Distributed, Rollout, StepKey};
+use grpo_rollout::{Distributed, Engine, EngineFactory, StepKey};
 use grpo_runtime::Ranks;
 
 use crate::error::refuse_failures;
@@ -17,7 +17,7 @@ use crate::{Decode, GrpoConfig, TrainError};
 /// Evaluation prompts and settings. Identical policies produce identical completions.
 pub struct Evaluation<M> {
     prompts: Vec<Prompt>,
-    sampler: Arc<dyn Rollout<M>>,
+    sampler: Arc<dyn Engine<M>>,
     rewards: RewardRunner,
     decode: Decode,
     seed: u64,
@@ -46,13 +46,13 @@ impl<M: LanguageModel> Evaluation<M> {
         prompts: Vec<Prompt>,
         policy: &M,
         config: &GrpoConfig,
-        actions: &dyn Actions<M>,
+        engine: &dyn EngineFactory<M>,
         reward: Arc<dyn Reward>,
         decode: Decode,
         seed: u64,
     ) -> Result<Self, TrainError> {
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-        let sampler = config.sampler(policy, actions, config.eval.group_size, longest, &decode)?;
+        let sampler = config.sampler(policy, engine, config.eval.group_size, longest, &decode)?;
         // Allow the same time per completion as in a training step, but never less than the limit
         // for a whole step.
         let of_step = f64::from(config.train.prompts_per_step) * config.train.group_size as f64;
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn counts_empty_completions_separately() {
         let groups = [["so it goes on", "so it goes on"], ["", " "]].map(|texts| {
-            let mut group = group(vec![Outcome::Abstained; 2]);
+            let mut group = group(vec![Outcome::abstained(); 2]);
             let samples = group.samples.iter_mut().zip(texts);
             samples.for_each(|(sample, text)| sample.text = text.to_owned());
             group
@@ -175,7 +175,7 @@ mod tests {
         let metrics = evaluated.metrics();
         assert_eq!(metrics.get("eval_empty"), Some(0.5));
         assert_eq!(metrics.get("eval_self_bleu"), Some(alike.self_bleu / 2.0));
-        let alone = Evaluated { groups: vec![group(vec![Outcome::Abstained])], ..evaluated };
+        let alone = Evaluated { groups: vec![group(vec![Outcome::abstained()])], ..evaluated };
         assert_eq!(alone.metrics().get("eval_empty"), None);
     }
 }

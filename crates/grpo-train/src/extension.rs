@@ -1,12 +1,13 @@
 //! Features that are added to the steps of a run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use grpo_data::{Completion, ConfigFault, Group, Prompt, Purpose, Sample};
+use grpo_data::{Completion, ConfigFault, Group, Outcome, Prompt, Purpose, Sample};
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
-use grpo_rewards::{ExternalCalls, RewardRunner};
-use grpo_rollout::{Rollout, StepKey};
+use grpo_rewards::{ExternalCalls, RewardInput, RewardRunner};
+use grpo_rollout::{Engine, StepKey};
 use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -157,7 +158,7 @@ pub trait StepExtension<M>: Send {
 /// Samples completions for the prompts of a step.
 pub struct StepSampler<'a, M> {
     pub(crate) learner: &'a Learner<M>,
-    pub(crate) engine: &'a Arc<dyn Rollout<M>>,
+    pub(crate) engine: &'a Arc<dyn Engine<M>>,
     pub(crate) weights: WeightPrecision,
     pub(crate) seed: u64,
     pub(crate) interrupt: &'a AtomicBool,
@@ -190,7 +191,7 @@ pub struct Sampled {
 
 impl<M: LanguageModel> StepSampler<'_, M> {
     /// Returns the engine that samples completions.
-    pub fn engine(&self) -> &Arc<dyn Rollout<M>> {
+    pub fn engine(&self) -> &Arc<dyn Engine<M>> {
         self.engine
     }
 
@@ -277,6 +278,22 @@ pub struct Added {
     pub calls: Vec<ExternalCalls>,
 }
 
+/// Metrics of extensions that the guards of a run can name.
+#[derive(Clone, Debug, Default)]
+pub struct ExtensionMetrics {
+    /// Those of the run's extensions.
+    pub of_run: BTreeSet<String>,
+    /// Those of others, with the keys of the configuration that ask for them.
+    pub of_others: Vec<(&'static str, &'static [&'static str])>,
+}
+
+impl ExtensionMetrics {
+    /// Returns the keys that ask for a metric which the run does not have.
+    pub(crate) fn missing(&self, name: &str) -> Option<&'static [&'static str]> {
+        self.of_others.iter().find(|(other, _)| *other == name).map(|(_, keys)| *keys)
+    }
+}
+
 /// Scores completions during a step.
 pub struct StepScorer<'a> {
     pub(crate) rewards: &'a RewardRunner,
@@ -296,6 +313,19 @@ impl StepScorer<'_> {
     /// Returns an error if a rank is gone or silent for too long.
     pub fn score(&self, groups: &mut [Group]) -> Result<Option<ExternalCalls>, RankError> {
         self.rewards.score_groups(groups, Some(self.step), &**self.decode)
+    }
+
+    /// Like [`Self::score`], but only for samples for which `known` returns `None`. The others get the
+    /// outcome that it returns.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
+    pub fn score_except(
+        &self,
+        groups: &mut [Group],
+        known: impl FnOnce(&[RewardInput]) -> Vec<Option<Outcome>>,
+    ) -> Result<Option<ExternalCalls>, RankError> {
+        self.rewards.score_groups_except(groups, Some(self.step), &**self.decode, known)
     }
 
     /// Checks that the reward failed for at most `train.max_failed_rewards` of the samples. `of` says
@@ -396,6 +426,25 @@ pub(crate) fn check<M>(extensions: &StepExtensions<M>) -> Result<(), ConfigFault
     Ok(())
 }
 
+/// Refuses an extension that keeps scores if the reward compares completions, whose scores are then only
+/// valid in their group.
+pub(crate) fn check_scores<M>(
+    extensions: &StepExtensions<M>,
+    rewards: &RewardRunner,
+) -> Result<(), ConfigFault> {
+    match extensions.iter().find(|extension| extension.keeps_scores() && rewards.is_relative()) {
+        Some(extension) => {
+            let name = extension.name();
+            let message = format!(
+                "{name} keeps the scores of completions, but this reward compares the completions of a group"
+            );
+            let remedy = "remove [replay] and train.max_reward_calls, or use another reward";
+            Err(ConfigFault::new(name, message, remedy))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Returns the extension that sets bonuses, if any.
 pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static str> {
     extensions.iter().find(|extension| extension.sets_bonus()).map(|extension| extension.name())
@@ -414,8 +463,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use grpo_data::{Outcome, PartName};
-    use grpo_rewards::{Reward, RewardInput};
+    use grpo_data::PartName;
+    use grpo_rewards::Reward;
 
     use super::*;
     use crate::test_groups::group;
@@ -430,7 +479,7 @@ mod tests {
         }
 
         fn score(&self, inputs: &[RewardInput]) -> Vec<Outcome> {
-            inputs.iter().map(|_| Outcome::Abstained).collect()
+            inputs.iter().map(|_| Outcome::abstained()).collect()
         }
     }
 

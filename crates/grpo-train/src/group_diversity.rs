@@ -12,11 +12,11 @@ use crate::supervised::{Cut, GradientSum};
 
 /// How much each completion contributes to the diversity of its group.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Contributions {
+pub struct Contributions {
     /// `D(Y) − D(Y without y_i)` for each completion, ordered by group.
-    pub(crate) advantages: Vec<f64>,
+    pub advantages: Vec<f64>,
     /// D averaged over groups.
-    pub(crate) score: f64,
+    pub score: f64,
 }
 
 impl Contributions {
@@ -24,7 +24,7 @@ impl Contributions {
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
-    pub(crate) fn of(groups: &[Group], diversity: &Diversity) -> Result<Self, TrainError> {
+    pub fn of(groups: &[Group], diversity: &Diversity) -> Result<Self, TrainError> {
         let (mut advantages, mut sum) = (Vec::new(), 0.0);
         for group in groups {
             let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
@@ -40,7 +40,7 @@ impl Contributions {
     ///
     /// # Errors
     /// Returns an error if the loss is not finite.
-    pub(crate) fn add_gradients<M: LanguageModel>(
+    pub fn add_gradients<M: LanguageModel>(
         &self,
         model: &M,
         groups: &[Group],

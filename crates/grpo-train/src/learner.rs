@@ -1,6 +1,8 @@
 //! Policy, reference and optimizer during training, and the stages of [`Learner::learn`].
 
 mod result;
+#[cfg(test)]
+mod tests;
 mod updates;
 
 use std::collections::BTreeMap;

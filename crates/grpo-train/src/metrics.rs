@@ -164,8 +164,9 @@ impl Metrics {
         bonus: Option<&str>,
     ) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for (name, value) in samples.clone().filter_map(Sample::scored).flat_map(|s| &s.parts) {
-            parts.entry(name).or_default().push(*value);
+        let outcomes = samples.clone().filter_map(|sample| sample.outcome.as_ref());
+        for (name, value) in outcomes.flat_map(Outcome::parts) {
+            parts.entry(name).or_default().push(value);
         }
         for (name, values) in parts {
             self.push_mean_and_std(&format!("rewards/{name}"), &values);
@@ -177,7 +178,7 @@ impl Metrics {
         let count = |what: fn(&Outcome) -> bool| {
             samples.clone().filter(|s| s.outcome.as_ref().is_some_and(what)).count() as f64
         };
-        self.push("rewards/abstained", count(|o| matches!(o, Outcome::Abstained)));
+        self.push("rewards/abstained", count(|o| matches!(o, Outcome::Abstained { .. })));
         self.push("rewards/failed", count(|o| matches!(o, Outcome::Failed { .. })));
     }
 
@@ -356,8 +357,8 @@ mod tests {
             assert!(metrics.iter().all(|(_, value)| value.is_finite()), "{metrics:?}");
             ["eval_reward", "eval_reward_std"].map(|name| metrics.get(name).is_some())
         };
-        assert_eq!(has(&[Outcome::Abstained, Outcome::Abstained]), [false, false]);
-        assert_eq!(has(&[scored(), Outcome::Abstained]), [true, false]);
+        assert_eq!(has(&[Outcome::abstained(), Outcome::abstained()]), [false, false]);
+        assert_eq!(has(&[scored(), Outcome::abstained()]), [true, false]);
         assert_eq!(has(&[scored(), scored()]), [true, true]);
     }
 }

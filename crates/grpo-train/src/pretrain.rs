@@ -15,7 +15,7 @@ use grpo_runtime::awake;
 use serde::{Deserialize, Serialize};
 
 use self::batch::validation_loss;
-pub(crate) use self::batch::{Weights, cross_entropy};
+pub use self::batch::{CrossEntropy, LossWeights, cross_entropy};
 use self::diversity::DiversityTerm;
 use self::samples::SampledEvaluation;
 use crate::error::supported;
@@ -223,7 +223,7 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         let batch: Vec<&Example> = batch.iter().collect();
         let tokens = targets(batch.iter().copied());
         let entropy = self.diversity.as_ref().and_then(DiversityTerm::entropy_coef);
-        let weights = Weights { loss: 1.0, entropy };
+        let weights = LossWeights { loss: 1.0, entropy };
         let mut gradients = GradientSum::default();
         let computed = awake(|| {
             cross_entropy(model, &batch, weights, self.config.cut(), dropout, &mut gradients)

@@ -1,6 +1,5 @@
 //! Measures time and memory during a step and builds its ledger entry. Learning is unaffected.
 
-use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Group};
@@ -92,7 +91,7 @@ pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
 
 impl LearnTimes {
     /// Adds a duration `all`, of which `backward` was spent computing gradients.
-    pub(crate) fn add(&mut self, all: Duration, backward: Duration) {
+    pub fn add(&mut self, all: Duration, backward: Duration) {
         self.forward += all.saturating_sub(backward);
         self.backward += backward;
     }
@@ -105,14 +104,11 @@ pub(crate) fn entries(groups: &[Group]) -> Vec<LedgerCompletion> {
 
 fn entry(completion: &Completion) -> LedgerCompletion {
     let key = completion.key();
-    // The entry of a completion that was not sampled has the log-probability 0 for each action.
-    let logprobs = completion.sampling_logprobs();
-    let logprobs = logprobs.map_or_else(|| vec![0.0; completion.actions()].into(), Cow::from);
     LedgerCompletion::of(
         u64::from(key.step) + 1,
         [key.prompt, key.sample],
         completion.policy_version(),
         completion.action_ids(),
-        &logprobs,
+        &completion.recorded_logprobs(),
     )
 }

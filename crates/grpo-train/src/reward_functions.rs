@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_total_or_its_terms() {
-        let groups = [group(vec![scored(&[(0.7, 0.5), (0.3, 1.0)]), Outcome::Abstained])];
+        let groups = [group(vec![scored(&[(0.7, 0.5), (0.3, 1.0)]), Outcome::abstained()])];
         let total = RewardFunctions::new(&groups, Aggregation::SumThenNormalize);
         assert_eq!(total.rewards, [[vec![Some(0.7 * 0.5 + 0.3)], vec![None]]]);
         assert_eq!(total.weights, [1.0]);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_penalty_is_one_more_function() {
-        let outcomes = vec![scored(&[(1.0, 0.5)]), Outcome::Abstained, scored(&[(1.0, 2.0)])];
+        let outcomes = vec![scored(&[(1.0, 0.5)]), Outcome::abstained(), scored(&[(1.0, 2.0)])];
         let mut rewards = RewardFunctions::new(&[group(outcomes)], Aggregation::SumThenNormalize);
         rewards.subtract(0.1, &[3.0, 4.0, 5.0]);
         assert_eq!(rewards.weights, [1.0, -0.1]);

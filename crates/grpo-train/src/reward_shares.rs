@@ -86,10 +86,10 @@ mod tests {
     fn one_term_has_no_share_and_what_is_not_scored_does_not_count() {
         let one = Outcome::Scored(Scored::new(vec![(1.0, 0.5)], vec![]));
         assert_eq!(reward_shares(&[group(vec![one])]), None);
-        assert_eq!(reward_shares(&[group(vec![Outcome::Abstained])]), None);
+        assert_eq!(reward_shares(&[group(vec![Outcome::abstained()])]), None);
         let mut some = outcomes(&[[1.0, 5.0], [0.0, 5.0]], [2.0, 1.0]);
-        some.insert(1, Outcome::Abstained);
-        some.push(Outcome::Failed { reason: String::new() });
+        some.insert(1, Outcome::abstained());
+        some.push(Outcome::failed(String::new()));
         assert_eq!(reward_shares(&[group(some)]), Some(vec![1.0, 0.0]));
     }
 

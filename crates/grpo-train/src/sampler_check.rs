@@ -65,7 +65,7 @@ impl SamplerCheck {
     }
 
     /// Returns whether a mismatch is corrected.
-    pub(crate) fn corrects(&self, loss: &LossConfig) -> bool {
+    pub fn corrects(&self, loss: &LossConfig) -> bool {
         self.resolved(loss.mismatch).above == Some(AboveTolerance::Correct)
     }
 

@@ -10,12 +10,9 @@ use grpo_run::BestSample;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::ahead::AHEAD;
-use crate::diversity_filter;
 use crate::learner::LearnerState;
-use crate::score_archive::{ARCHIVE, archived_calls};
 use crate::train::{Training, TrainingProgress};
-use crate::{ArchivedCall, BestSamples, GuardsState, TrainError};
+use crate::{BestSamples, GuardsState, TrainError};
 
 /// All state that the next step depends on, except for the configuration, input files and policy
 /// weights.
@@ -51,7 +48,7 @@ pub struct StateNumbers {
     rewarded: BTreeSet<String>,
     /// See `buckets`.
     #[serde(default, skip_serializing)]
-    archive: Vec<ArchivedCall>,
+    archive: Value,
     /// The best completions so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_samples: Vec<BestSample>,
@@ -64,13 +61,12 @@ pub struct StateNumbers {
 }
 
 impl StateNumbers {
-    /// Returns the distinct completions that the reward has scored, if they are kept, in the order in
-    /// which it scored them.
-    ///
-    /// # Errors
-    /// Returns a description of what is wrong with the state.
-    pub fn archived_calls(mut self) -> Result<Vec<ArchivedCall>, String> {
-        archived_calls(self.take_extensions().remove(ARCHIVE).unwrap_or_default())
+    /// Removes and returns the state of the extension of this name.
+    pub fn take_extension(&mut self, name: &str) -> Value {
+        let mut extensions = self.take_extensions();
+        let state = extensions.remove(name).unwrap_or_default();
+        self.extensions = extensions;
+        state
     }
 
     /// Removes and returns the state of the extensions, which older versions knew by name.
@@ -79,16 +75,13 @@ impl StateNumbers {
         let (buckets, rewarded) = (mem::take(&mut self.buckets), mem::take(&mut self.rewarded));
         if !buckets.is_empty() {
             let state = json!({"buckets": buckets, "rewarded": rewarded});
-            extensions.insert(diversity_filter::SECTION.to_owned(), state);
+            extensions.insert("diversity_filter".to_owned(), state);
         }
-        let archive = mem::take(&mut self.archive);
-        if !archive.is_empty() {
-            let state = serde_json::to_value(archive).expect("names and numbers are JSON");
-            extensions.insert(ARCHIVE.to_owned(), state);
-        }
-        let ahead = mem::take(&mut self.ahead);
-        if !ahead.is_null() {
-            extensions.insert(AHEAD.to_owned(), ahead);
+        for (name, state) in [("archive", &mut self.archive), ("staleness", &mut self.ahead)] {
+            let state = mem::take(state);
+            if !state.is_null() {
+                extensions.insert(name.to_owned(), state);
+            }
         }
         extensions
     }
@@ -129,7 +122,7 @@ impl<M: LanguageModel> Training<M> {
             extensions: extensions.filter(|(_, state)| !state.is_null()).collect(),
             buckets: BTreeMap::new(),
             rewarded: BTreeSet::new(),
-            archive: Vec::new(),
+            archive: Value::Null,
             best_samples: best_samples.unwrap_or_default(),
             ahead: Value::Null,
             guards,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use grpo_data::{Group, Prompt, Sample};
 use grpo_model::{LanguageModel, WeightsDigest};
 use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
-use grpo_rollout::{Decode, Rollout};
+use grpo_rollout::{Decode, Engine};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 use grpo_runtime::awake;
 
@@ -23,7 +23,7 @@ use crate::{GrpoConfig, TrainError};
 /// Everything needed to perform training steps.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
-    pub(crate) sampler: Arc<dyn Rollout<M>>,
+    pub(crate) sampler: Arc<dyn Engine<M>>,
     pub(crate) rewards: RewardRunner,
     pub(crate) extensions: StepExtensions<M>,
     pub(crate) decode: Decode,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Actions, Distributed};
+use grpo_rollout::{Distributed, EngineFactory};
 use grpo_runtime::Ranks;
 use serde::{Deserialize, Serialize};
 
@@ -100,8 +100,8 @@ pub struct Parts<M> {
     pub policy: M,
     /// Reference policy.
     pub reference: Frozen<M>,
-    /// Action space of the policy.
-    pub actions: Arc<dyn Actions<M>>,
+    /// Creates the engine that samples from the policy.
+    pub engine: Arc<dyn EngineFactory<M>>,
     /// Reward function.
     pub reward: Arc<dyn Reward>,
     /// Extensions of the steps, in the order in which they are called.
@@ -121,13 +121,13 @@ impl<M: LanguageModel> Grpo<M> {
     /// # Errors
     /// Returns an error if a setting is out of range or incompatible with the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
-        let Parts { policy, reference, actions, reward, extensions, longest_prompt, epoch, decode } =
+        let Parts { policy, reference, engine, reward, extensions, longest_prompt, epoch, decode } =
             parts;
         extension::check(&extensions)?;
         let of_run = extension::metrics(&extensions).into_iter().collect();
         config.check_with(&ExtensionMetrics { of_run, of_others: Vec::new() })?;
         let group_size = config.train.group_size;
-        let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
+        let sampler = config.sampler(&policy, &*engine, group_size, longest_prompt, &decode)?;
         // Activations of an earlier policy are of no use.
         let looks_ahead = extensions.iter().any(|extension| extension.looks_ahead() > 0);
         let activations = config.rollout_activations(&policy.device()).filter(|_| !looks_ahead);
@@ -136,6 +136,7 @@ impl<M: LanguageModel> Grpo<M> {
         let sampler = keeping.unwrap_or(sampler);
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
+        extension::check_scores(&extensions, &rewards)?;
         let base = policy.base_digest();
         let mut learner = Learner::new(policy, reference, &config)?;
         if let Some(activations) = activations {

@@ -2,7 +2,7 @@
 
     python make_checkpoints.py OUT_DIR
 
-The tests of `grpo-model` and `grpo-cli` read the files from crates/grpo-model/tests/fixtures/torch. Needs torch alone
+The tests of `grpo-model`, `grpo-molecules` and `grpo-cli` read the files from crates/grpo-model/tests/fixtures/torch. Needs torch alone
 (measured with 2.15.0). `MolGpt` has the modules and parameter names of MolGPT's published class: conditions are vectors
 in front of the tokens, and their logits are dropped. The expected numbers are computed in f64.
 """

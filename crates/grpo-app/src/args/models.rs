@@ -14,12 +14,7 @@ use grpo_model::{StoredAs, WeightPrecision};
 Molecules are written one SMILES per line, completions of prompts as JSON lines.")]
 pub struct SampleArguments {
     /// Model folder: `model` in a run folder, a bundled one, or one from the Hugging Face hub
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        default_value = "data/molecules/prior",
-        help_heading = "Input"
-    )]
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub model: PathBuf,
     /// Adapter folder (PEFT format), such as `adapter` in a run folder
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]

@@ -120,6 +120,12 @@ pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
         let sample = tasks.sampling().fold(sample, |sample, task| task.options(sample));
         sample.about(about).after_help(after)
     });
+    if let Some(folder) = tasks.iter().find_map(|task| task.default_model()) {
+        let model = |arg: Arg| arg.default_value(folder).required(false);
+        for command in ["sample", "attention"] {
+            program = program.mut_subcommand(command, |command| command.mut_arg("model", model));
+        }
+    }
     let commands: Vec<TaskCommand> = tasks.iter().flat_map(|task| task.commands()).collect();
     for TaskCommand { command, .. } in &commands {
         program = program.subcommand(command.clone());

@@ -28,12 +28,7 @@ pub(crate) struct AttentionArguments {
     #[arg(value_name = "TEXT", help_heading = "Input")]
     text: String,
     /// Model folder
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        default_value = "data/molecules/prior",
-        help_heading = "Input"
-    )]
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     model: PathBuf,
     /// Adapter folder (PEFT format)
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
@@ -56,7 +51,7 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
     let file = FileInPlace::create_beside(path, FORMATS, &inputs, arguments.force)?;
     let trained = Trained::argument(arguments.adapter.as_deref());
     let precision = WeightPrecision::F32;
-    let loaded = read(&arguments.model, &tasks.codecs(), trained, precision, &device::device()?)?;
+    let loaded = read(&arguments.model, &tasks.formats(), trained, precision, &device::device()?)?;
     let codec = &loaded.spec.codec;
     let text = PromptSource::Text(arguments.text.clone());
     let ids = codec.prompt(&text, &ChatOptions::default()).context("the text")?;

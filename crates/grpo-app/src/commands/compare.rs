@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use grpo_report::{comparison_charts, render_comparison};
 
-use crate::commands::eval::{ColumnArguments, suite};
+use crate::commands::eval::{ColumnArguments, suite, suite_named};
 use crate::eval::{Compared, Generations, Method, SuiteOptions};
 use crate::output::{FileInPlace, Formats, SVG, command_line, refuse_same, say, table};
 use crate::phase::Phase;
@@ -81,6 +81,37 @@ impl CompareArguments {
         command_line(words)
     }
 
+    /// Checks the values that do not depend on the files.
+    pub(crate) fn check(&self, tasks: &Tasks) -> anyhow::Result<()> {
+        self.methods()?;
+        self.objectives()?;
+        self.output.iter().try_for_each(|path| Format::of(path).map(drop))?;
+        self.suite.iter().try_for_each(|name| suite_named(tasks, name).map(drop))
+    }
+
+    /// Returns the methods, whose names are different.
+    fn methods(&self) -> anyhow::Result<Vec<Method>> {
+        let methods = self.methods.iter().map(|text| Method::parse(text));
+        let methods = methods.collect::<anyhow::Result<Vec<_>>>()?;
+        for (index, method) in methods.iter().enumerate() {
+            anyhow::ensure!(
+                methods[..index].iter().all(|other| other.name != method.name),
+                "two methods are named {}; write NAME=FILE to name them",
+                method.name
+            );
+        }
+        Ok(methods)
+    }
+
+    /// Returns the two metrics of the Pareto front, if they are given.
+    fn objectives(&self) -> anyhow::Result<Option<[String; 2]>> {
+        match self.objectives.as_slice() {
+            [] => Ok(None),
+            [one, other] => Ok(Some([one.clone(), other.clone()])),
+            other => anyhow::bail!("--objectives lists {} metrics; expected two", other.len()),
+        }
+    }
+
     /// Refuses a folder of `--svg` that is a file, or that contains files that are not to be replaced.
     fn check_svg(&self) -> anyhow::Result<()> {
         let Some(folder) = &self.svg else { return Ok(()) };
@@ -100,20 +131,8 @@ impl CompareArguments {
 }
 
 pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    let methods = arguments.methods.iter().map(|text| Method::parse(text));
-    let methods = methods.collect::<anyhow::Result<Vec<_>>>()?;
-    for (index, method) in methods.iter().enumerate() {
-        anyhow::ensure!(
-            methods[..index].iter().all(|other| other.name != method.name),
-            "two methods are named {}; write NAME=FILE to name them",
-            method.name
-        );
-    }
-    let objectives = match arguments.objectives.as_slice() {
-        [] => None,
-        [one, other] => Some([one.clone(), other.clone()]),
-        other => anyhow::bail!("--objectives lists {} metrics; expected two", other.len()),
-    };
+    let methods = arguments.methods()?;
+    let objectives = arguments.objectives()?;
     let mut formats = Vec::new();
     for path in &arguments.output {
         formats.push((path, Format::of(path)?));

@@ -70,6 +70,13 @@ impl EvalArguments {
         self.output.as_ref().map(create).transpose()
     }
 
+    /// Checks the values that do not depend on the files.
+    pub(crate) fn check(&self, tasks: &Tasks) -> anyhow::Result<()> {
+        self.gate.iter().try_for_each(|gate| Gate::parse(gate).map(drop))?;
+        self.output.iter().try_for_each(|path| JSON.require("-o", path).map(drop))?;
+        self.suite.iter().try_for_each(|name| suite_named(tasks, name).map(drop))
+    }
+
     /// Returns the options that affect the metrics and differ from their defaults, as words of a command
     /// line.
     fn settings(&self) -> Value {
@@ -200,7 +207,15 @@ pub(crate) fn suite(
         let suite = suites.iter().find(is_default).or_else(by_contents);
         suite.map_or(TEXT_SUITE.name, |suite| suite.name)
     };
-    let name = name.unwrap_or_else(default);
+    suite_named(tasks, name.unwrap_or_else(default))
+}
+
+/// Returns the suite with this name.
+///
+/// # Errors
+/// Returns an error if there is no such suite.
+pub(crate) fn suite_named(tasks: &Tasks, name: &str) -> anyhow::Result<Suite> {
+    let suites = tasks.suites();
     suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
         let known = suites.iter().map(|suite| format!("{} ({})", suite.name, suite.about));
         format!(
@@ -226,6 +241,7 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         let mut generations = Generations::read(file, &columns)?;
         let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
         suite.prepare(file, &mut generations)?;
+        suite.warn_of_other_texts(file, &generations);
         let rewarded = reward.as_ref();
         let rewarded = rewarded.map(|reward| Rewarded::new(reward, file, &mut generations, tasks));
         let rewarded = rewarded.transpose()?;

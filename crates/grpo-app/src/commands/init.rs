@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_model::{ModelConfig, ModelSpec, Transformer};
+use grpo_model::{ModelSpec, Transformer};
 
 use crate::args::InitArguments;
 use crate::device;
@@ -12,7 +12,7 @@ use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()> {
     check_new_model(&arguments.output)?;
-    let config = ModelConfig::from_json_file(&arguments.config)?;
+    let config = tasks.families().read(&arguments.config)?;
     let parameters = config.description().least_parameters();
     let available = grpo_runtime::available_memory().map_or(f64::INFINITY, |bytes| bytes as f64);
     anyhow::ensure!(
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    let spec = ModelSpec::new(config, beside, &tasks.codecs())?;
+    let spec = ModelSpec::new(config, beside, &tasks.formats())?;
     check_codec(&spec, beside)?;
     let model = Transformer::random(&spec.config, arguments.seed, &device::device()?)?;
     write_new_model(&arguments.output, &spec, &model, arguments.dtype)?;

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use grpo_data::Shortened;
-use grpo_endpoint::{
-    Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices,
-};
 use grpo_eval::judge::{
     JudgeAgreement, JudgeAnswer, JudgedPair, Pair, PairwiseSummary, ScoreSummary, ScoredText,
     score_question,
 };
 use grpo_eval::stats::{Bootstrap, rater_agreement};
+use grpo_servers::{
+    Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices,
+};
 use serde_json::{Map, Value, json};
 
 use self::shown::{
@@ -359,7 +359,7 @@ impl Judge {
     fn ask(&mut self, questions: Vec<String>) -> anyhow::Result<Vec<Reply>> {
         let progress = Progress::new(questions.len() as u64);
         let requests: Vec<_> = questions.into_iter().map(|text| self.settings.ask(text)).collect();
-        let step = |of: grpo_endpoint::Progress| {
+        let step = |of: grpo_servers::Progress| {
             progress.step(format!("{} requests", of.usage.requests));
         };
         let replies = self.client.send_all(&requests, step).map_err(in_options)?;

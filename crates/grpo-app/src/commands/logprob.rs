@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     let output = arguments.output.as_ref().map(create).transpose()?;
     let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded =
-        load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device()?)?;
+        load(&arguments.model, &tasks.formats(), trained, arguments.weights, &device::device()?)?;
     let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
     let model = Frozen::snapshot(&loaded.policy);
     let reader = PromptReader::open(&arguments.input)?;

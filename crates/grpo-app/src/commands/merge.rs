@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<(
     let existing = replaced(arguments)?;
     let trained = Trained::Adapter(&arguments.adapter);
     let precision = WeightPrecision::F32;
-    let loaded = read(&arguments.model, &tasks.codecs(), trained, precision, &device::device()?)?;
+    let loaded = read(&arguments.model, &tasks.formats(), trained, precision, &device::device()?)?;
     let (base, adapter) = loaded.policy.parts();
     let merged = base.merged(adapter.context("merging requires an adapter")?);
     let written = write_model(&arguments.output, existing, &loaded.spec, &merged, arguments.dtype);

@@ -8,8 +8,7 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{ConfigFault, Ranges};
 use grpo_model::{
-    Conditions, LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy,
-    Transformer, WeightPrecision,
+    Conditions, LanguageModel, LoraConfig, ModelSpec, Policy, Transformer, WeightPrecision,
 };
 use grpo_report::command_of;
 use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
@@ -21,7 +20,9 @@ use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
 use crate::checkpoint::CheckpointSection;
 use crate::config::Origin;
-use crate::data::{DataSection, NewCodec, ReadExamples, ReadFrom, SharedKeys, check_thinking};
+use crate::data::{
+    DataSection, NewCodec, NewModel, ReadExamples, ReadFrom, SharedKeys, check_thinking,
+};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
@@ -309,7 +310,7 @@ fn starting_point(
 ) -> anyhow::Result<Loaded> {
     let sizes = match Beginning::of(file)? {
         Beginning::Model(start, trained) => {
-            let loaded = load(start, &tasks.codecs(), trained, file.base_precision, device)
+            let loaded = load(start, &tasks.formats(), trained, file.base_precision, device)
                 .with_context(|| format!("start = \"{}\"", start.display()))?;
             return with_conditions(loaded, file, data);
         }
@@ -333,14 +334,14 @@ fn new_codec(data: &DataSection<DataKeys>) -> anyhow::Result<NewCodec<'_>> {
 /// Returns the configuration and the vocabulary of a new model.
 fn new_model(sizes: &ModelSection, data: &DataSection<DataKeys>) -> anyhow::Result<ModelSpec> {
     let codec = new_codec(data)?(&data.keys.file)?;
-    let sizes = MolGptConfig::new(
-        codec.token_count().unwrap_or(0),
-        sizes.block_size,
-        sizes.n_layer,
-        sizes.n_head,
-        sizes.n_embd,
-    );
-    let config = ModelConfig::molgpt(&sizes).context("[model]")?;
+    let config = data.reader.new_model(&NewModel {
+        vocabulary: codec.token_count().unwrap_or(0),
+        context: sizes.block_size,
+        layers: sizes.n_layer,
+        heads: sizes.n_head,
+        width: sizes.n_embd,
+    });
+    let config = config.context("[model]")?;
     let more = data.reader.new_config(&data.keys.file)?;
     let config = config.with_keys(more).context("[data]")?;
     Ok(ModelSpec { config, codec })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use grpo_data::{Codec, Completion, Outcome, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::{RewardInput, RewardRunner};
-use grpo_rollout::{Decode, Rollout, StepKey};
+use grpo_rollout::{Decode, Engine, StepKey};
 use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunDevices, RunFolder};
 use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
@@ -22,14 +22,15 @@ use crate::run_files::{unchanged, unlisted};
 use crate::run_reward::refuse_unasked;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
+use crate::used_inputs::info_with_inputs;
 
 pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
-    let info = folder.read_info()?;
+    let info = info_with_inputs(&folder)?;
     let loaded = TrainFile::of_run(&folder, tasks)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
-    file.refuse_servers("grpo replay")?;
+    file.refuse_unrepeatable("grpo replay")?;
     let staleness = plan(&file)?.staleness;
     anyhow::ensure!(
         staleness == 0,
@@ -50,7 +51,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     }
     let (config, longest) = (file.grpo(), parts.longest_prompt);
     let size = config.train.group_size;
-    let sampler = config.sampler(&parts.policy, &*parts.actions, size, longest, &parts.decode)?;
+    let sampler = config.sampler(&parts.policy, &*parts.engine, size, longest, &parts.decode)?;
 
     say(format_args!(
         "completion   step {}, prompt {}, sample {} of {}",
@@ -238,7 +239,7 @@ fn trained(
 /// Samples the completion, either alone or with the rest of its step.
 fn sample<'a>(
     arguments: &ReplayArguments,
-    sampler: &dyn Rollout<Policy>,
+    sampler: &dyn Engine<Policy>,
     policy: &Frozen<Policy>,
     prompts: &'a [Prompt],
     key: StepKey,
@@ -265,8 +266,8 @@ struct Scoring {
 
 /// The outcome of a completion that was scored again.
 struct ScoredAgain {
-    /// `None` if the reward is not deterministic.
-    outcome: Option<Outcome>,
+    /// Why it was not scored, if the completion alone does not determine the outcome.
+    outcome: Result<Outcome, &'static str>,
     has_archive: bool,
 }
 
@@ -285,7 +286,11 @@ impl Scoring {
             let input = RewardInput::new(prompt, completion, step, &*self.decode);
             self.runner.score(vec![input]).swap_remove(0)
         };
-        let outcome = self.runner.is_deterministic().then(again);
+        let outcome = match (self.runner.is_relative(), self.runner.is_deterministic()) {
+            (true, _) => Err("the reward compares the completions of a group"),
+            (_, false) => Err("the reward is not deterministic (reward.deterministic = false)"),
+            (false, true) => Ok(again()),
+        };
         ScoredAgain { outcome, has_archive: self.has_archive }
     }
 }
@@ -294,11 +299,12 @@ impl Scoring {
 /// cannot be computed here are not compared.
 fn compare_reward(record: &CompletionRecord, scored: &ScoredAgain) -> Option<String> {
     let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
-    let Some(outcome) = &scored.outcome else {
-        say(format_args!(
-            "reward       recorded {recorded}; not checked: the reward is not deterministic (reward.deterministic = false)"
-        ));
-        return None;
+    let outcome = match &scored.outcome {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            say(format_args!("reward       recorded {recorded}; not checked: {why}"));
+            return None;
+        }
     };
     if let Some(reason) = outcome.failure() {
         say(format_args!("reward       recorded {recorded}; not checked: {reason}"));
@@ -358,10 +364,8 @@ fn compare(
     say(format_args!("now          {text:?}"));
     let of_ids = difference_of_ids(&record.completion_ids, &ids);
     say(format_args!("ids          {}", of_ids.as_deref().unwrap_or("equal")));
-    let of_logprobs = difference_of_logprobs(
-        &record.sampling_logprobs,
-        completion.sampling_logprobs().unwrap_or_default(),
-    );
+    let of_logprobs =
+        difference_of_logprobs(&record.sampling_logprobs, &completion.recorded_logprobs());
     say(format_args!(
         "logprobs     {}",
         of_logprobs.clone().unwrap_or_else(|| format!("all {} equal bit for bit", ids.len()))

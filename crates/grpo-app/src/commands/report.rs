@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use grpo_data::FileKind;
-use grpo_report::{AUDIT, Drawing, Judged, Outcome, RunData, TransformCurve, render};
+use grpo_report::{AUDIT, Drawing, INPUTS, Judged, Outcome, RunData, TransformCurve, render};
 use grpo_rewards::{Desirability, RewardConfig};
 use grpo_run::RunFolder;
 
@@ -85,6 +85,12 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
         Ok(_) => violations_of_files(run, tasks),
         Err(_) => violations_of_supervised(&folder),
     };
+    // The files of the run itself may be intact.
+    let of_inputs = format!("{}: ", grpo_run::INPUTS);
+    let name = match violations.iter().all(|violation| violation.starts_with(&of_inputs)) {
+        true => INPUTS,
+        false => AUDIT,
+    };
     let sentence = match violations.as_slice() {
         [] => return Ok(None),
         [one] => one.clone(),
@@ -96,7 +102,7 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
             )
         }
     };
-    Ok(Some(Judged::new(AUDIT, Outcome::Failed, sentence)))
+    Ok(Some(Judged::new(name, Outcome::Failed, sentence)))
 }
 
 /// Prints one criterion of the verdict.

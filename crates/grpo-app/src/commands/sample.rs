@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use grpo_data::ChatOptions;
+use grpo_logprob::SamplingSettings;
+use grpo_rollout::RolloutError;
 
 use crate::args::SampleArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::{Formats, check_output};
+use crate::output::{Formats, JSON_LINES, check_output};
 use crate::phase::Phase;
 use crate::task::{Sampling, TaskPrompt, Tasks};
 
@@ -23,31 +25,72 @@ const SAMPLES: Formats = Formats {
     endings: &["jsonl", "json", "smi", "csv", "txt"],
 };
 
+impl SampleArguments {
+    /// Checks the values that do not depend on the model.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if let Some(number) = self.number {
+            anyhow::ensure!(number > 0, "-n 0 is out of range; expected 1 or more");
+            anyhow::ensure!(number <= MOST, "-n {number} is out of range; expected 1 to {MOST}");
+        }
+        anyhow::ensure!(
+            self.thinking.is_none() || self.chat || self.prompts.is_some(),
+            "--thinking requires --chat with --prompt; add --chat or remove --thinking"
+        );
+        self.sampling().check()?;
+        let values =
+            [("max_new_tokens", self.max_new_tokens), ("batch_size", Some(self.batch_size))];
+        match values.into_iter().find(|(_, value)| *value == Some(0)) {
+            Some((name, _)) => Err(RolloutError::Zero { name }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the settings of the sampling distribution.
+    pub(crate) fn sampling(&self) -> SamplingSettings {
+        SamplingSettings {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            forbidden: Vec::new(),
+        }
+    }
+}
+
+/// Returns what the model writes, as far as its folder shows it.
+fn outputs(arguments: &SampleArguments, options: &ArgMatches, tasks: &Tasks) -> Formats {
+    let SampleArguments { model, prompt, prompts, .. } = arguments;
+    let is_prompted = !prompt.is_empty() || prompts.is_some();
+    match model.is_dir() {
+        // The next error is about the model.
+        false => SAMPLES,
+        true if is_prompted => JSON_LINES,
+        true => {
+            let of_task = tasks.sampling().find_map(|task| task.outputs(options, model));
+            of_task.unwrap_or(JSON_LINES)
+        }
+    }
+}
+
 pub(crate) fn run(
     arguments: &SampleArguments,
     options: &ArgMatches,
     tasks: &Tasks,
 ) -> anyhow::Result<()> {
-    if let Some(number) = arguments.number {
-        anyhow::ensure!(number > 0, "-n 0 is out of range; expected 1 or more");
-        anyhow::ensure!(number <= MOST, "-n {number} is out of range; expected 1 to {MOST}");
-    }
-    anyhow::ensure!(
-        arguments.thinking.is_none() || arguments.chat || arguments.prompts.is_some(),
-        "--thinking requires --chat with --prompt; add --chat or remove --thinking"
-    );
+    arguments.check()?;
     // Before the model is loaded. The file is created once it is known what is sampled.
     if let Some(path) = &arguments.output {
         let of_tasks: Vec<PathBuf> =
             tasks.sampling().flat_map(|task| task.inputs(options)).collect();
         let inputs = arguments.prompts.iter().chain(&of_tasks);
         let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
-        check_output("-o", path, SAMPLES, &inputs, arguments.force)?;
+        check_output("-o", path, outputs(arguments, options, tasks), &inputs, arguments.force)?;
     }
     let trained = Trained::argument(arguments.adapter.as_deref());
     let phase = Phase::begin(format!("loading {}", arguments.model.display()));
     let loaded =
-        load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device()?)?;
+        load(&arguments.model, &tasks.formats(), trained, arguments.weights, &device::device()?)?;
     drop(phase);
     let codec = &loaded.spec.codec;
     anyhow::ensure!(

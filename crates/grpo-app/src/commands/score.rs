@@ -1,5 +1,6 @@
 //! `grpo score`: computes the reward of given completions with its components.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,8 @@ use unicode_width::UnicodeWidthStr;
 use crate::commands::report::transform_curves;
 use crate::eval::{CompletionRow, RowFormat};
 use crate::output::{
-    CSV, FileInPlace, SVG, four_decimals, refuse_same, say, say_aside, shortened, table,
+    CSV, FileInPlace, SVG, four_decimals, reason_line, refuse_same, say, say_aside, shortened,
+    table,
 };
 use crate::phase::Phase;
 use crate::task::Tasks;
@@ -90,8 +92,10 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
     };
     let mut rows = (format.open)(file, arguments.column.as_deref())?.peekable();
     anyhow::ensure!(rows.peek().is_some(), "{} contains no {}", file.display(), format.holds);
+    let replaced = Cell::new(0u64);
     let rows = rows.map(|row| {
         let CompletionRow { input, label } = tasks.with_prompt_fields(row?);
+        replaced.set(replaced.get() + u64::from(has_other_value(&input, &fields)));
         let input = with_fields(input, &fields);
         let is_given = format.label == PROMPT && fields.contains_key(PROMPT);
         let label = if is_given { input.prompt.clone() } else { label };
@@ -115,6 +119,13 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
         }
     };
     drop(phase);
+    if replaced.get() > 0 {
+        say_aside(format_args!(
+            "replaced     {:>8} records had another value of {}, which --field replaced",
+            replaced.get(),
+            fields.keys().cloned().collect::<Vec<_>>().join(" or ")
+        ));
+    }
     scored.summarize(format.holds)
 }
 
@@ -178,6 +189,16 @@ fn with_fields(mut input: RewardInput, fields: &Map<String, Value>) -> RewardInp
     input
 }
 
+/// Returns whether a completion has a value of one of these fields that is not the same text.
+fn has_other_value(input: &RewardInput, fields: &Map<String, Value>) -> bool {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    fields.iter().any(|(key, value)| {
+        let own = input.fields.get(key).filter(|own| !own.is_null()).map(&text);
+        let prompt = || (key == PROMPT && !input.prompt.is_empty()).then(|| input.prompt.clone());
+        own.or_else(prompt).is_some_and(|own| own != text(value))
+    })
+}
+
 /// Where the completions come from.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
@@ -224,7 +245,7 @@ fn show(reward: &dyn Reward, format: &RowFormat, inputs: &[RewardInput]) -> anyh
         .iter()
         .for_each(|table| say(format_args!("{table}")));
     let mut reasons = Vec::new();
-    let mut asked = Asked::default();
+    let mut asked = Asked::new(reward);
     for (index, (input, outcome)) in inputs.iter().zip(&outcomes).enumerate() {
         let reason = reason(&input.text, outcome, format);
         let why = || format!("{reason}{}", remedy(reward, input, Source::Options));
@@ -234,7 +255,7 @@ fn show(reward: &dyn Reward, format: &RowFormat, inputs: &[RewardInput]) -> anyh
                 1 => "reason".to_owned(),
                 _ => format!("reason {}", index + 1),
             };
-            say(format_args!("{name:<12} {}", visible(&reason)));
+            say(format_args!("{name:<12} {}", visible(&reason_line(&reason))));
             reasons.push(why());
         }
     }
@@ -288,6 +309,8 @@ fn tables(parts: &[PartName], texts: &[String], outcomes: &[Outcome]) -> Vec<Tab
 /// filters. All others may have a score of 0 whether the reward works or not.
 #[derive(Default)]
 pub(crate) struct Asked {
+    /// Whether it had to score invalid completions too.
+    scores_invalid: bool,
     /// Whether one of them has a score.
     is_answered: bool,
     /// Why the first of those without a score has none.
@@ -295,6 +318,10 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    pub(crate) fn new(reward: &dyn Reward) -> Self {
+        Self { scores_invalid: reward.scores_invalid(), ..Self::default() }
+    }
+
     /// Counts a completion. `why` says why it has no score.
     pub(crate) fn add(
         &mut self,
@@ -303,13 +330,11 @@ impl Asked {
         format: &RowFormat,
         why: impl FnOnce() -> String,
     ) {
-        let is_invalid = || format.invalid.is_some_and(|why| why(text).is_some());
-        let is_filtered = match outcome {
-            Outcome::Scored(scored) => scored.uncounted || outcome.part("valid") == Some(0.0),
-            Outcome::Failed { .. } | Outcome::Abstained => false,
-        };
+        let scores_invalid = self.scores_invalid;
+        let is_invalid =
+            || !scores_invalid && format.invalid.is_some_and(|why| why(text).is_some());
         // One score is enough to know that the reward works.
-        if self.is_answered || is_filtered || is_invalid() {
+        if self.is_answered || !outcome.was_due(scores_invalid) || is_invalid() {
             return;
         }
         match outcome.total() {
@@ -369,7 +394,10 @@ impl Scored {
         anyhow::ensure!(rows > 0, "none of the {holds} has a score; first reason: {first}");
         asked.check(holds)?;
         if unscored > 0 {
-            say_aside(format_args!("no score     {unscored:>8}; first reason: {first}"));
+            say_aside(format_args!(
+                "no score     {unscored:>8}; first reason: {}",
+                reason_line(&first)
+            ));
         }
         let mean = four_decimals(sum / rows as f64);
         let of = if unscored > 0 { " of those with a score" } else { "" };
@@ -399,7 +427,7 @@ fn score_all(
     let columns = parts.iter().map(|part| column_of_part(part, &own));
     let columns = own[..2].iter().map(|name| (*name).to_owned()).chain(columns);
     let columns = columns.chain(own[2..].iter().map(|name| (*name).to_owned()));
-    let mut scored = Scored::default();
+    let mut scored = Scored { asked: Asked::new(reward), ..Scored::default() };
     let mut next = || rows.by_ref().take(BLOCK).collect::<anyhow::Result<Vec<CompletionRow>>>();
     // A file that cannot be read does not begin a table.
     let mut block = next()?;
@@ -413,7 +441,7 @@ fn score_all(
             let mut row = vec![text_cell(&input.text), value(outcome.total())];
             row.extend(parts.iter().map(|part| value(outcome.part(part))));
             let reason = reason(&input.text, outcome, format);
-            row.extend([text_cell(&reason), text_cell(label)]);
+            row.extend([text_cell(&reason_line(&reason)), text_cell(label)]);
             table.write_record(row).with_context(failed)?;
             let why = || format!("{reason}{}", remedy(reward, input, Source::Score(file)));
             scored.asked.add(&input.text, outcome, format, why);
@@ -436,8 +464,8 @@ fn score_all(
 pub(crate) fn reason(text: &str, outcome: &Outcome, format: &RowFormat) -> String {
     let invalid = || format.invalid.and_then(|why| why(text)).unwrap_or_default();
     match outcome {
-        Outcome::Failed { reason } => reason.clone(),
-        Outcome::Abstained => "the reward abstained".to_owned(),
+        Outcome::Failed { reason, .. } => reason.clone(),
+        Outcome::Abstained { .. } => "the reward abstained".to_owned(),
         Outcome::Scored(scored) if scored.uncounted => "it does not pass a filter".to_owned(),
         Outcome::Scored(_) if outcome.part("valid") == Some(0.0) => invalid(),
         Outcome::Scored(_) => String::new(),

@@ -11,11 +11,13 @@ use grpo_selftest::{Miss, Options, Report, Suite};
 use crate::args::SelftestArguments;
 use crate::device;
 use crate::output::{say, say_data, table};
+use crate::task::Tasks;
 
-pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &SelftestArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let device = device::device()?;
     let begin = Instant::now();
-    let report = grpo_selftest::run(&Options { golden: arguments.golden.clone(), device })?;
+    let golden = arguments.golden.clone();
+    let report = grpo_selftest::run(&Options { golden, device, families: tasks.families() })?;
     if arguments.json {
         say_data(format_args!("{:#}", json_of(&report)));
     } else {

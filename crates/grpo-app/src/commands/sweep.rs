@@ -177,7 +177,13 @@ pub(crate) fn run(
         "-o {}: the folder's name contains a comma; choose another one",
         folder.display()
     );
-    let written = toml::to_string(&sweep(arguments, tasks)?).context("a pipeline is TOML")?;
+    let sweep = sweep(arguments, tasks)?;
+    if let Some(sample) = sweep.stages.iter().find(|stage| stage.command == "sample") {
+        let words = [std::slice::from_ref(&sample.command), &sample.arguments[..]].concat();
+        pipeline::check_command(commands, &words, tasks)
+            .context("the options after `--`, which are those of `grpo sample`")?;
+    }
+    let written = toml::to_string(&sweep).context("a pipeline is TOML")?;
     let text = format!("# Written by `{}`, which also resumes it.\n\n{written}", arguments.command);
     let found = regular_file::read_to_string(&path).ok();
     // Seeds and values can be added, and samples drawn in another way. A sweep that trained nothing,
@@ -208,7 +214,7 @@ pub(crate) fn run(
         pipeline.pipeline = temporary.path().join("sweep.toml");
         pipeline.check = true;
         std::fs::write(&pipeline.pipeline, text).context("cannot write a temporary file")?;
-        return pipeline::run(&pipeline, commands);
+        return pipeline::run(&pipeline, commands, tasks);
     }
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
@@ -218,7 +224,7 @@ pub(crate) fn run(
     own.create_folders(SAMPLES)?;
     remove_changed(&own, found.as_deref().unwrap_or_default(), &text)?;
     atomic_write(&pipeline.pipeline, text.as_bytes())?;
-    pipeline::run(&pipeline, commands)?;
+    pipeline::run(&pipeline, commands, tasks)?;
     if !arguments.train_only {
         let shown = ["comparison.html", "metrics.json"].map(|name| folder.join(name));
         if let Some(path) = shown.iter().find(|path| path.exists()) {

@@ -18,11 +18,12 @@ use crate::args::TrainArguments;
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted, leaves_behind};
+use crate::models::unfinished_run;
 use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
 use crate::ranks::{self, Restored};
 use crate::run_log::{Line, observer_error};
-use crate::run_reward::resume_command;
+use crate::run_reward::{resume_command, say_how_to_resume};
 use crate::session::{Resume, Session};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -30,7 +31,7 @@ use crate::train_file::TrainFile;
 pub(crate) use observer::Show;
 
 use finished::Finished;
-use next_steps::{next_steps, print_resume_command};
+use next_steps::next_steps;
 use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -79,7 +80,12 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
         if let Some(note) = thinking.flatten() {
             say(format_args!("note         {note}"));
         }
-        for problem in loaded.value.missing_reward_files() {
+        for (_, input) in loaded.value.inputs() {
+            if let Some(warning) = unfinished_run(input) {
+                say(format_args!("note         {warning}"));
+            }
+        }
+        for problem in loaded.value.missing_reward_files(configuration) {
             say(format_args!("note         {problem}"));
         }
         if let Some(incomplete) = loaded.value.schedule.incomplete_warmup(loaded.value.train.steps)
@@ -135,25 +141,34 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
 /// Trains to the end, then evaluates the policy and reports the result.
 pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> {
     let deferred = Deferred::new();
-    let mut observer = Observer::new(session, show)?;
-    if observer.can_roll_back && session.training.steps() == 0 {
-        observer.checkpoint(&session.training, false)?;
-    }
-    // The run was killed after the last recorded step, but before its checkpoint was written.
-    let steps = u64::from(session.training.steps());
-    let is_missing = || -> anyhow::Result<bool> {
-        let checkpoints = session.folder.checkpoints()?;
-        Ok(checkpoints.iter().all(|checkpoint| checkpoint.step != steps))
+    let mut observer = match Observer::new(session, show) {
+        Ok(observer) => observer,
+        Err(error) => {
+            say_how_to_resume(&session.folder, &session.file, None);
+            let run = session.folder.path().display();
+            return Err(error.context(format!("training run {run} ended early")));
+        }
     };
-    if session.is_resumed && steps > 0 && is_missing()? {
-        observer.checkpoint(&session.training, false)?;
-    }
-    let trained = train(session, &mut observer);
+    let trained = write_missing_checkpoint(session, &mut observer)
+        .and_then(|()| train(session, &mut observer));
     observer.monitor.finish();
     match trained {
         Ok(ending) => finish(session, &mut observer, &ending, deferred),
         Err(error) => Err(ended_early(session, &mut observer, error)),
     }
+}
+
+/// Writes the checkpoint of the first step, if a guard may roll back to it, or of the last recorded step,
+/// if the run was killed before it was written.
+fn write_missing_checkpoint(session: &Session, observer: &mut Observer) -> anyhow::Result<()> {
+    let Session { training, folder, is_resumed, .. } = session;
+    let steps = u64::from(training.steps());
+    let is_missing = match steps {
+        0 => observer.can_roll_back,
+        _ if *is_resumed => folder.checkpoints()?.iter().all(|checkpoint| checkpoint.step != steps),
+        _ => false,
+    };
+    if is_missing { observer.checkpoint(training, false) } else { Ok(()) }
 }
 
 /// Trains until the run ends, including steps repeated after a roll-back.
@@ -201,8 +216,9 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
         saved.push(observer.checkpoint(training, false));
     }
     saved.push(observer.save(training, kind));
-    if saved.iter().all(Result::is_ok) {
-        print_resume_command(session);
+    // Before the first step, nothing can be lost.
+    if saved.iter().all(Result::is_ok) || training.steps() == 0 {
+        say_how_to_resume(folder, &session.file, Some(&folder.path().join(kind)));
     }
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
@@ -289,7 +305,21 @@ fn finish(
             folder.path().display(),
             file.train.steps
         ),
-        _ => Ok(()),
+        _ => refuse_without_score(session, observer),
+    }
+}
+
+/// Returns an error if the reward has scored nothing of what it had to score, unless its failures are
+/// allowed. A resumed run may have had scores before.
+fn refuse_without_score(session: &Session, observer: &Observer) -> anyhow::Result<()> {
+    let Session { file, folder, is_resumed, .. } = session;
+    let is_allowed = *is_resumed || file.train.max_failed_rewards >= 1.0;
+    match observer.without_score.reason().filter(|_| !is_allowed) {
+        Some(reason) => anyhow::bail!(
+            "training run {} learned nothing: in no step did the reward score any of the completions that it had to score; first reason: {reason}; check [reward]",
+            folder.path().display()
+        ),
+        None => Ok(()),
     }
 }
 

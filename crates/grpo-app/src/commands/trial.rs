@@ -37,8 +37,9 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
     let steps = u64::from(trial.file.train.steps);
     verdict.criteria.push(match arguments.no_resume_check {
         true => left_out("skipped by --no-resume-check"),
-        false if trial.file.rollout.is_some() => {
-            left_out("vLLM servers do not repeat completions bit for bit")
+        false if !trial.file.rollout.config().repeats() => {
+            let sampled_by = trial.file.rollout.description();
+            left_out(&format!("{sampled_by} do not repeat completions bit for bit"))
         }
         false if !has_finished(&folder)? => {
             left_out("the run did not reach its last step, so there is no final state to compare")

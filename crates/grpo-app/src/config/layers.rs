@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_data::{ConfigFault, Ranges, Shortened, deserialize_settings, regular_file};
+use grpo_data::{ConfigFault, FileOrigin, Ranges, Shortened, deserialize_settings, regular_file};
 use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -180,10 +180,16 @@ impl Origin {
 
 /// Returns the known name that `name` was probably meant to be.
 pub fn nearest<'a>(known: &'a [String], name: &str) -> Option<&'a String> {
+    // The case of a name, or its first word, is the smallest of mistakes.
+    let is_same = |known: &&String| known.eq_ignore_ascii_case(name);
+    let is_end = |known: &&String| known.strip_suffix(name).is_some_and(|rest| rest.ends_with('_'));
     let distance = |known: &String| strsim::damerau_levenshtein(known, name);
-    known.iter().min_by_key(|known| distance(known)).filter(|nearest| {
-        2 * distance(nearest) <= name.len() || strsim::jaro_winkler(nearest, name) > 0.75
-    })
+    let near = known.iter().find(is_same).or_else(|| {
+        known.iter().min_by_key(|known| distance(known)).filter(|nearest| {
+            2 * distance(nearest) <= name.len() || strsim::jaro_winkler(nearest, name) > 0.75
+        })
+    });
+    near.or_else(|| known.iter().find(is_end))
 }
 
 /// Maximum number of files in an `extends` chain.
@@ -212,9 +218,17 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
     if !path.exists() {
         bail!("configuration file {} does not exist{}", path.display(), example_hint(path));
     }
+    refuse_folder(path)?;
     let text = regular_file::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    let mut table = parse_text(path, &text)?;
+        .with_context(|| format!("cannot read the configuration {}", path.display()));
+    let parsed = text.and_then(|text| Ok((parse_text(path, &text)?, text)));
+    let (mut table, text) = parsed.map_err(|error| match holds_data(path) {
+        true => anyhow::anyhow!(
+            "{} holds data; expected a configuration file such as configs/molecules/grpo.toml, which names the data",
+            path.display()
+        ),
+        false => error,
+    })?;
     // Different paths to the same file would hide a cycle.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if files.iter().any(|file| file.real == real) {
@@ -241,6 +255,28 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
             path.display()
         ),
     }
+}
+
+/// Returns an error for a folder in place of a configuration.
+fn refuse_folder(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    if path.join("run.json").is_file() && path.join("config.toml").is_file() {
+        bail!(
+            "{shown} is a run folder; expected a configuration file, such as its {shown}/config.toml"
+        );
+    }
+    anyhow::ensure!(
+        !path.is_dir(),
+        "{shown} is a folder; expected a configuration file such as configs/molecules/grpo.toml"
+    );
+    Ok(())
+}
+
+/// Returns whether the name is that of a file with molecules, texts or a table.
+fn holds_data(path: &Path) -> bool {
+    let (_, ending) = FileOrigin::new(path);
+    ["smi", "smiles", "csv", "tsv", "jsonl", "json", "parquet", "txt", "sdf"]
+        .contains(&ending.as_str())
 }
 
 /// Merges `over` into `under`. Tables are merged recursively, unless they have different types and

@@ -158,6 +158,7 @@ impl Compared {
                     anyhow::Ok(generations)
                 };
                 let generations = first.take().map_or_else(read, Ok)?;
+                suite.warn_of_other_texts(file, &generations);
                 let generations = match suite.has_prompts {
                     true => in_order(generations, file, &mut prompts)?,
                     false => generations,

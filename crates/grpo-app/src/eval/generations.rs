@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::{FileOrigin, STANDARD_INPUT, short_text};
+use grpo_data::{FileOrigin, STANDARD_INPUT, TSV_REMEDY, decimal_comma_remedy, short_text};
 use grpo_run::RunFolder;
 use serde_json::{Map, Value};
 use toml::Table;
@@ -152,8 +152,9 @@ impl Generations {
                 anyhow::ensure!(path != Path::new("-"), "{STANDARD_INPUT}");
                 path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
                 anyhow::bail!(
-                    "{}: unknown format; expected a name that ends in .jsonl, .json, .csv, .smi, .txt (all of them also with .gz) or .parquet",
-                    path.display()
+                    "{}: unknown format; expected a name that ends in .jsonl, .json, .csv, .smi, .txt (all of them also with .gz) or .parquet{}",
+                    path.display(),
+                    if ending == "tsv" { TSV_REMEDY } else { "" }
                 );
             }
         }
@@ -308,9 +309,10 @@ impl Record {
             value => Some(number(value).with_context(|| {
                 let name = name.unwrap_or_default();
                 format!(
-                    "{}: `{name}` is {}; expected a number",
+                    "{}: `{name}` is {}; expected a number{}",
                     row.place(),
-                    short_text(&as_text(value))
+                    short_text(&as_text(value)),
+                    decimal_comma_remedy(&as_text(value))
                 )
             })?),
         };

@@ -14,11 +14,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use grpo_data::counted;
 use grpo_data::statistics::mean;
 use grpo_eval::MeasureError;
 use grpo_eval::stats::{Bootstrap, Direction};
 
-use crate::output::four_decimals;
+use crate::output::{four_decimals, say_aside};
 
 pub(crate) use self::comparison::{Compared, Method};
 pub(crate) use self::dynamics::Dynamics;
@@ -100,6 +101,19 @@ impl Suite {
         let holds = if self.has_prompts { "texts" } else { "molecules" };
         anyhow::ensure!(!generations.is_empty(), "{} contains no {holds}", file.display());
         Ok(())
+    }
+
+    /// Warns if no text of a file is of the kind that the suite measures.
+    pub(crate) fn warn_of_other_texts(&self, file: &Path, generations: &Generations) {
+        if let Some(is_of_kind) = self.of_text
+            && !generations.texts().any(is_of_kind)
+        {
+            say_aside(format_args!(
+                "warning: {} contains no valid molecule among {}, so it has no other measures of molecules; if it contains other texts, choose their metrics with --suite",
+                file.display(),
+                counted(generations.len(), "text")
+            ));
+        }
     }
 
     /// Returns which keys of a record to read.

@@ -56,6 +56,12 @@ fn without_traceback(words: String) -> String {
     if exception.is_empty() { words } else { words[..start].to_owned() + &exception.join(" ") }
 }
 
+/// Returns a reason in one line, without the traceback of a Python function.
+pub(crate) fn reason_line(reason: &str) -> String {
+    let words = without_traceback(reason.to_owned());
+    words.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
 /// Returns the start of the trailing words of `sentence` that `cause` repeats, e.g. `cannot write a.csv`
 /// in `eval: cannot write a.csv` and `cannot write a.csv: permission denied`.
 fn start_of_repetition(sentence: &str, cause: &str) -> usize {

@@ -65,22 +65,28 @@ impl Earlier {
         Ok(())
     }
 
+    /// Returns whether an earlier stage or summary may write this file or folder.
+    pub(super) fn writes(&self, input: &Path) -> bool {
+        // A stage without a run folder may write more files next to its outputs.
+        let folder = input.parent().filter(|folder| *folder != Path::new(""));
+        self.makes(input)
+            || folder.is_some_and(|folder| self.folders.contains(&spelled_out(folder)))
+    }
+
+    /// Returns whether this is an output of an earlier stage or summary, or in its folder.
+    fn makes(&self, input: &Path) -> bool {
+        spelled_out(input).ancestors().any(|folder| self.writers.contains_key(folder))
+    }
+
     fn check_inputs(
         &self,
         stage: &StageSection,
         config: Option<&StageConfig>,
         place: &impl Fn(&str) -> String,
     ) -> anyhow::Result<()> {
-        let is_made = |input: &Path| {
-            spelled_out(input).ancestors().any(|folder| self.writers.contains_key(folder))
-        };
         for (name, input) in config.into_iter().flat_map(StageConfig::inputs) {
-            // A stage without a run folder may write more files next to its outputs.
-            let folder = input.parent().filter(|folder| *folder != Path::new(""));
-            let is_beside =
-                folder.is_some_and(|folder| self.folders.contains(&spelled_out(folder)));
             ensure!(
-                is_made(&input) || is_beside || input.exists(),
+                self.writes(&input) || input.exists(),
                 "{}{name} = \"{}\" does not exist, and no earlier stage writes it; correct the path in {}",
                 place("config"),
                 input.display(),
@@ -89,7 +95,7 @@ impl Earlier {
         }
         for input in &stage.inputs {
             ensure!(
-                is_made(input) || input.exists(),
+                self.makes(input) || input.exists(),
                 "{}{} does not exist, and no earlier stage writes it; correct the path, or list it under outputs of the stage that writes it",
                 place("inputs"),
                 input.display()

@@ -10,8 +10,10 @@ use serde::Deserialize;
 use toml::Table;
 
 use crate::config::{self, Origin};
-use crate::output::command_line;
+use crate::output::{command_line, sentence};
+use crate::task::Tasks;
 
+use super::arguments::{check_values, inputs};
 use super::earlier::Earlier;
 use super::parsed::Parsed;
 use super::section::{StageSection, check_seeds, has_seed, joined_seeds};
@@ -115,6 +117,7 @@ impl Pipeline {
     pub(super) fn read(
         path: &Path,
         commands: &clap::Command,
+        tasks: &Tasks,
         set: &[String],
     ) -> anyhow::Result<Self> {
         config::of_sets::<Table>(set)?;
@@ -146,7 +149,8 @@ impl Pipeline {
         let mut stages: Vec<Stage> = Vec::new();
         for (key, section) in used {
             let set = if key == last { set.to_vec() } else { Vec::new() };
-            let stage = Stage::new(section, set, commands, &key, &origin)?;
+            let (stage, parsed) = Stage::new(section, set, commands, &key, &origin)?;
+            check_arguments(&parsed, tasks, &earlier, &key, &origin)?;
             earlier.add(&stage.section, stage.config.as_ref(), &key, &origin)?;
             stages.push(stage);
         }
@@ -161,6 +165,7 @@ impl Pipeline {
             );
             words.extend(section.arguments.iter().map(|word| joined_seeds(word, &file.seeds)));
             let parsed = parse(commands, &words, &key, &origin)?;
+            check_arguments(&parsed, tasks, &earlier, &key, &origin)?;
             let written = Written::of_command(&parsed, &words, &[]);
             earlier.add_summary(&written, &key, &origin)?;
             summary.push(SummaryCommand { words, read: parsed.read(), written });
@@ -176,7 +181,7 @@ impl Stage {
         commands: &clap::Command,
         key: &str,
         origin: &Origin,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Parsed)> {
         let place = |name: &str| origin.place(&format!("{key}.{name}"));
         let StageSection { name, command, config, arguments, outputs, metrics, .. } = &section;
         let mut words = vec![command.clone()];
@@ -206,7 +211,7 @@ impl Stage {
         let config = config.as_ref().map(read).transpose()?;
         let written = Written::of_command(&parsed, &words, &section.outputs);
         let (read, options) = (parsed.read(), parsed.options());
-        Ok(Self { section, config, set, read, written, options })
+        Ok((Self { section, config, set, read, written, options }, parsed))
     }
 
     /// Returns whether the command accepts an option.
@@ -290,6 +295,56 @@ fn used_stages(
     Ok(used)
 }
 
+/// Checks the arguments of a command after those before it.
+fn check_arguments(
+    parsed: &Parsed,
+    tasks: &Tasks,
+    earlier: &Earlier,
+    key: &str,
+    origin: &Origin,
+) -> anyhow::Result<()> {
+    let place = || origin.place(&format!("{key}.arguments"));
+    let name = parsed.command().map_or("", |(name, _)| name);
+    check_values(parsed, tasks)
+        .map_err(|error| anyhow::anyhow!("{}`grpo {name}`: {}", place(), sentence(&error)))?;
+    for (option, path) in inputs(parsed) {
+        ensure!(
+            path.exists() || earlier.writes(&path),
+            "{}`grpo {name}`: {option}{} does not exist, and no earlier stage writes it; correct the path",
+            place(),
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Checks the arguments of a command that runs later, other than its model, which does not exist yet.
+///
+/// # Errors
+/// Returns an error if the command would refuse an argument.
+pub(crate) fn check_command(
+    commands: &clap::Command,
+    words: &[String],
+    tasks: &Tasks,
+) -> anyhow::Result<()> {
+    let command = commands.find_subcommand(&words[0]).context("there is such a command")?;
+    let parsed =
+        Parsed::new(commands, command, words).map_err(|error| first_line(&error, &words[0]))?;
+    check_values(&parsed, tasks)?;
+    let is_model = |option: &str| ["--model ", "--adapter "].contains(&option);
+    for (option, path) in inputs(&parsed).into_iter().filter(|(option, _)| !is_model(option)) {
+        ensure!(path.exists(), "{option}{} does not exist; check the path", path.display());
+    }
+    Ok(())
+}
+
+/// Returns the sentence of an error of clap.
+fn first_line(error: &clap::Error, command: &str) -> anyhow::Error {
+    let text = error.to_string();
+    let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    anyhow::anyhow!("{sentence}; see `grpo {command} --help`")
+}
+
 /// Validates a command line.
 fn parse(
     commands: &clap::Command,
@@ -312,13 +367,8 @@ fn parse(
         );
     };
     Parsed::new(commands, command, words).map_err(|error| {
-        let text = error.to_string();
-        let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        anyhow::anyhow!(
-            "{}`grpo {}`: {sentence}; see `grpo {name} --help`",
-            place("command"),
-            command_line(words)
-        )
+        let sentence = first_line(&error, name);
+        anyhow::anyhow!("{}`grpo {}`: {sentence}", place("command"), command_line(words))
     })
 }
 
@@ -345,7 +395,7 @@ mod tests {
         std::fs::write(at("empty.toml"), "seed = 1\n").unwrap();
         let here = folder.path().display().to_string();
         std::fs::write(at("pipeline.toml"), pipeline.replace("HERE", &here)).unwrap();
-        let read = Pipeline::read(&at("pipeline.toml"), &commands(), &[]);
+        let read = Pipeline::read(&at("pipeline.toml"), &commands(), &Tasks::new(&[]), &[]);
         let found = read.map_or_else(
             |error| crate::output::sentence(&error),
             |read| {
@@ -380,7 +430,9 @@ mod tests {
             &TRAIN.replace("command", "comand"),
             "HERE/pipeline.toml:3: unknown key 'stages[0].comand'; did you mean 'command'?",
         );
-        let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands(), &[]).err().unwrap();
+        let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands(), &Tasks::new(&[]), &[])
+            .err()
+            .unwrap();
         assert!(
             crate::output::sentence(&unknown)
                 .starts_with("configuration file nowhere.toml does not exist; check the path")

@@ -4,6 +4,7 @@
 //! A pipeline is independent of what its stages train. Whether a stage is finished is determined
 //! from its run folder or output files.
 
+mod arguments;
 mod difference;
 mod earlier;
 mod file;
@@ -32,6 +33,8 @@ pub(crate) use self::file::PipelineFile;
 use crate::device;
 use crate::interrupt::Interrupted;
 use crate::output::{command_line, say, say_aside, say_error, table};
+use crate::task::Tasks;
+pub(crate) use file::check_command;
 use file::{Pipeline, Stage, SummaryCommand, set_options};
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
@@ -95,23 +98,24 @@ impl PipelineArguments {
 }
 
 /// Runs a pipeline. `commands` are the available commands.
-pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
-    let pipeline = Pipeline::read(&arguments.pipeline, commands, &arguments.set)?;
+pub(crate) fn run(
+    arguments: &PipelineArguments,
+    commands: &clap::Command,
+    tasks: &Tasks,
+) -> anyhow::Result<()> {
+    let pipeline = Pipeline::read(&arguments.pipeline, commands, tasks, &arguments.set)?;
     let width = pipeline.name_width();
     let program = Program::new(arguments.threads, arguments.quiet)?;
+    // Otherwise, a mistyped key looks like another value of a finished stage.
+    let has_set = |stage: &&Stage| !stage.set.is_empty();
+    for stage in pipeline.stages.iter().filter(has_set) {
+        check_configuration(&program, stage)?;
+    }
     let request = Request { force: arguments.force, plain: arguments.plain, program: &program };
     let plans = plan::plans(&pipeline, &request)?;
     let summaries = summary_words(&pipeline, arguments.command.is_some())?;
-    for (stage, plan) in pipeline.stages.iter().zip(&plans) {
-        let (Some(_), Some(_), Plan::Run { instead: Some(reason), is_outdated: true, .. }) =
-            (arguments.command, &stage.config, plan)
-        else {
-            continue;
-        };
-        anyhow::bail!(
-            "{reason} since `{}` was trained; its results would not be comparable with those of new runs: undo the change, or choose another folder with -o",
-            stage.name
-        );
+    if arguments.command.is_some() {
+        refuse_outdated(&pipeline, &plans)?;
     }
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
         let Some(difference) = stage.edited_since(plan)? else { continue };
@@ -127,7 +131,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         };
         say_aside(format_args!("{:<width$} warning: {difference}{consequence}", stage.name));
     }
-    for stage in &pipeline.stages {
+    for stage in pipeline.stages.iter().filter(|stage| !has_set(stage)) {
         check_configuration(&program, stage)?;
     }
     if arguments.check {
@@ -168,6 +172,22 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             .context("all stages finished, but the summary failed")?;
     }
     say(format_args!("{}", table(header, rows, 0..0)));
+    Ok(())
+}
+
+/// Refuses a run of another command that was trained with other inputs.
+fn refuse_outdated(pipeline: &Pipeline, plans: &[Plan]) -> anyhow::Result<()> {
+    for (stage, plan) in pipeline.stages.iter().zip(plans) {
+        let (Some(_), Plan::Run { instead: Some(reason), is_outdated: true, .. }) =
+            (&stage.config, plan)
+        else {
+            continue;
+        };
+        anyhow::bail!(
+            "{reason} since `{}` was trained; its results would not be comparable with those of new runs: undo the change, or choose another folder with -o",
+            stage.name
+        );
+    }
     Ok(())
 }
 
@@ -257,6 +277,14 @@ fn run_stages(
                     "{:<width$} {place} is finished and reused{force}",
                     stage.name
                 ));
+                if let Some((path, place)) = stage.written.changed() {
+                    say_aside(format_args!(
+                        "{:<width$} warning: {} has changed since this pipeline wrote it, and is used as it is; rename {} to run the stage again",
+                        stage.name,
+                        path.display(),
+                        place.display()
+                    ));
+                }
                 Outcome::Reused
             }
             Plan::Resume(_) | Plan::Run { .. }

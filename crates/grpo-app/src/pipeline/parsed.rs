@@ -66,6 +66,25 @@ impl Parsed {
         written
     }
 
+    /// Returns the name and the matched arguments of the command.
+    pub(super) fn command(&self) -> Option<(&str, &ArgMatches)> {
+        self.matches.subcommand()
+    }
+
+    /// Returns the files and folders that options and arguments other than outputs name.
+    pub(super) fn inputs(&self) -> Vec<(String, PathBuf)> {
+        let mut inputs = Vec::new();
+        for argument in self.arguments().filter(|argument| !is_output(argument)) {
+            let names = argument.get_value_names().unwrap_or_default();
+            if names.iter().any(|name| PATHS.contains(&name.as_str())) {
+                let option = argument.get_long().map(|name| format!("--{name} "));
+                let option = option.unwrap_or_default();
+                inputs.extend(self.values(argument).map(|path| (option.clone(), path)));
+            }
+        }
+        inputs
+    }
+
     /// Returns the values of all other options. Those that exist as files and folders are inputs.
     pub(super) fn read(&self) -> Vec<PathBuf> {
         let others = self.arguments().filter(|argument| !is_output(argument));
@@ -73,8 +92,10 @@ impl Parsed {
     }
 
     fn values(&self, argument: &Arg) -> impl Iterator<Item = PathBuf> {
-        let matches = self.matches.subcommand().map(|(_, matches)| matches);
-        let values = matches.and_then(|matches| matches.get_raw(argument.get_id().as_str()));
+        let values = self
+            .command()
+            .map(|(_, matches)| matches)
+            .and_then(|matches| matches.get_raw(argument.get_id().as_str()));
         values.into_iter().flatten().map(PathBuf::from)
     }
 }

@@ -79,15 +79,26 @@ impl Written {
                 }
                 continue;
             }
+            // A command that creates a folder would refuse the other files in it.
+            let place = self.place_of(path);
+            let (folder, is_in_folder) = (place.display(), place != *path);
+            let (rename, other) = match (is_in_folder, renames) {
+                (false, _) => (format!("rename it{hint}, or "), "write another file"),
+                (true, true) => {
+                    (format!("rename the folder {folder}{hint}, or "), "write to another folder")
+                }
+                // It contains an input.
+                (true, false) => (String::new(), "write to another folder"),
+            };
             ensure!(
                 own.is_some(),
-                "{} exists, but this pipeline did not write it; rename it{hint}, or let {writer} write another file",
+                "{} exists, but this pipeline did not write it; {rename}let {writer} {other}",
                 path.display()
             );
             let recorded = own.and_then(|own| own.sha256.as_ref());
             ensure!(
                 recorded.is_none_or(|recorded| Some(recorded) == sha256_of(path).as_ref()),
-                "{} has changed since this pipeline wrote it, and {writer} would replace it; rename it{hint} or delete it",
+                "{} has changed since this pipeline wrote it, and {writer} would replace it; {rename}let {writer} {other}",
                 path.display()
             );
             replaces = true;
@@ -123,6 +134,17 @@ impl Written {
             }
         }
         places
+    }
+
+    /// Returns a result that has changed since this pipeline wrote it, and the file or folder that contains
+    /// all results of the command.
+    pub(super) fn changed(&self) -> Option<(PathBuf, PathBuf)> {
+        let mut known = self.known().into_iter();
+        let is_changed =
+            |own: &WrittenPath| own.sha256.is_some() && own.sha256 != sha256_of(&own.path);
+        let WrittenPath { path, .. } = known.find(is_changed)?;
+        let place = self.place_of(&path);
+        Some((path, place))
     }
 
     /// Records that a command begins. What does not exist yet will be its own.

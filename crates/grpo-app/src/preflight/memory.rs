@@ -224,7 +224,7 @@ struct Sampler {
 
 impl Sampler {
     fn new(file: &TrainFile, fills: bool) -> Self {
-        let samples_here = !fills && file.rollout.is_none();
+        let samples_here = !fills && file.rollout.config().samples_here();
         Self {
             samples_here,
             packs: sampling_copies_weights() && samples_here,
@@ -290,7 +290,8 @@ impl Sizes<'_> {
     /// Returns the size of the activations that are kept from a rollout of this number of tokens.
     fn kept(&self, tokens: f64, file: &TrainFile) -> f64 {
         // Those of tasks with their own prompt source are not kept.
-        if file.source.is_some() || file.rollout.is_some() || file.extensions.look_ahead() {
+        let is_kept = file.rollout.config().samples_here() && !file.extensions.look_ahead();
+        if file.source.is_some() || !is_kept {
             return 0.0;
         }
         let it = self.description;

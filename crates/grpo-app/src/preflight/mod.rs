@@ -10,7 +10,7 @@ mod words;
 
 use grpo_data::Codec;
 use grpo_model::Policy;
-use grpo_train::{Actions, Grpo};
+use grpo_train::{EngineFactory, Grpo};
 
 pub(crate) use self::section::PreflightSection;
 use crate::device::{self, Backend};
@@ -28,12 +28,12 @@ pub(crate) fn preflight(
     grpo: &Grpo<Policy>,
     prompts: &Prompts,
     codec: &Codec,
-    actions: &dyn Actions<Policy>,
+    engine: &dyn EngineFactory<Policy>,
 ) -> anyhow::Result<Vec<String>> {
     let phase = Phase::begin("sampling and scoring a trial batch");
-    let trial = Trial::of(file, grpo, prompts, codec, actions)?;
+    let trial = Trial::of(file, grpo, prompts, codec, engine)?;
     drop(phase);
-    trial.iter().try_for_each(|trial| trial.refuse_failures(file))?;
+    trial.iter().try_for_each(|trial| trial.refuse_without_score(file))?;
     let seconds = trial.as_ref().map(Trial::seconds_per_completion);
     let ranks = grpo.learner().ranks().count();
     let mut lines = first_prompt::lines(prompts, codec, grpo.policy());

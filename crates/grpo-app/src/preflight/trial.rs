@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, counted};
+use grpo_data::{Codec, Completion, Finish, Group, Outcome, Purpose, Sample, counted};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
-use grpo_train::{Actions, Grpo, TrainError};
+use grpo_train::{EngineFactory, Grpo, TrainError};
 
 use crate::generate::decoder;
 use crate::output::four_decimals;
@@ -24,6 +24,8 @@ pub(super) struct Trial {
     left_out: Option<(usize, String)>,
     /// Why no completion for a prompt can succeed, for each such prompt.
     doubts: Vec<String>,
+    /// Whether the reward has no fixed score for invalid completions.
+    scores_invalid: bool,
     /// Sampling time.
     time: Duration,
 }
@@ -57,7 +59,7 @@ impl Trial {
         grpo: &Grpo<Policy>,
         prompts: &Prompts,
         codec: &Codec,
-        actions: &dyn Actions<Policy>,
+        engine: &dyn EngineFactory<Policy>,
     ) -> anyhow::Result<Option<Self>> {
         let samples = file.preflight.samples as usize;
         if samples == 0 {
@@ -70,7 +72,7 @@ impl Trial {
         let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
-        let sampler = config.sampler(policy, actions, size, longest, &decode)?;
+        let sampler = config.sampler(policy, engine, size, longest, &decode)?;
         let key = StepKey { seed: file.seed, purpose: PREFLIGHT, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
         let begun = Instant::now();
@@ -82,19 +84,44 @@ impl Trial {
         let left_out = calls.and_then(|calls| Some((calls.left_out, calls.reason?)));
         let doubts =
             groups.iter().filter_map(|group| rewards.doubt(&group.prompt.fields)).collect();
-        Ok(Some(Self { groups, left_out, doubts, time }))
+        let scores_invalid = rewards.scores_invalid();
+        Ok(Some(Self { groups, left_out, doubts, scores_invalid, time }))
     }
 
-    /// Returns an error if the reward failed for all completions, so that the first step would fail.
-    pub(super) fn refuse_failures(&self, file: &TrainFile) -> anyhow::Result<()> {
-        let mut failed = self.samples().filter_map(Sample::failure);
-        let Some(reason) = failed.next() else { return Ok(()) };
-        let (failed, all) = (1 + failed.count(), self.samples().count());
-        anyhow::ensure!(
-            failed < all || file.train.max_failed_rewards >= 1.0,
-            "the reward failed for all {all} trial completions; first reason: {reason}"
-        );
-        Ok(())
+    /// Returns an error if the reward scored none of the completions that it had to score, so that the
+    /// policy would learn nothing. Others may have a score of 0 whether the reward works or not.
+    pub(super) fn refuse_without_score(&self, file: &TrainFile) -> anyhow::Result<()> {
+        let outcomes = self.samples().filter_map(|sample| sample.outcome.as_ref());
+        let due: Vec<&Outcome> =
+            outcomes.filter(|outcome| outcome.was_due(self.scores_invalid)).collect();
+        if due.is_empty() || due.iter().any(|outcome| outcome.total().is_some()) {
+            return Ok(());
+        }
+        let all = self.samples().count();
+        let which = match all - due.len() {
+            0 => format!("all {all} trial completions"),
+            others => format!(
+                "all {} trial completions that it had to score (not counting {others} invalid or filtered out)",
+                due.len()
+            ),
+        };
+        let failed: Vec<&str> = due.iter().filter_map(|outcome| outcome.failure()).collect();
+        match (failed.first(), &self.left_out) {
+            (Some(_), _) if file.train.max_failed_rewards >= 1.0 => Ok(()),
+            (Some(reason), _) if failed.len() == due.len() => {
+                anyhow::bail!("the reward failed for {which}; first reason: {reason}")
+            }
+            (Some(reason), _) => anyhow::bail!(
+                "the reward failed for {} of {which} and abstained for the others; first reason: {reason}",
+                failed.len()
+            ),
+            (None, Some((_, reason))) => anyhow::bail!(
+                "the reward failed for {which}, which are left out (on_failure = \"abstain\"); first reason: {reason}"
+            ),
+            (None, None) => anyhow::bail!(
+                "the reward abstained for {which}, so the policy cannot learn; check [reward], or skip the trial with preflight.samples = 0"
+            ),
+        }
     }
 
     pub(super) fn seconds_per_completion(&self) -> f64 {
@@ -130,11 +157,27 @@ impl Trial {
         })
     }
 
+    /// Returns a warning if the reward failed for some completions.
+    fn failures(&self, file: &TrainFile) -> Option<String> {
+        let (all, most) = (self.samples().count(), file.train.max_failed_rewards);
+        let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
+        let reason = failed.first()?;
+        let ends = match failed.len() as f64 > most * all as f64 {
+            true => format!(
+                ", and a step ends the run if it fails for more than train.max_failed_rewards = {most}"
+            ),
+            false => String::new(),
+        };
+        Some(format!(
+            "the reward failed for {} of {all} trial completions{ends}; first reason: {reason}",
+            failed.len()
+        ))
+    }
+
     /// Returns a summary of the trial batch, followed by warnings.
     pub(super) fn lines(&self, file: &TrainFile) -> Vec<String> {
         let all = self.samples().count();
         let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();
-        let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
         let cut = self.completions().filter(|c| c.finish() == Finish::Length).count();
         let different =
             self.samples().map(|sample| &sample.text).collect::<BTreeSet<&String>>().len();
@@ -164,12 +207,7 @@ impl Trial {
             counted(all, "completion")
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
-        if let Some(reason) = failed.first() {
-            warn(format!(
-                "the reward failed for {} of {all} trial completions; first reason: {reason}",
-                failed.len()
-            ));
-        }
+        self.failures(file).into_iter().for_each(&mut warn);
         if let Some((count, reason)) = &self.left_out {
             warn(format!(
                 "the reward failed for {count} of {all} trial completions, which are left out (on_failure = \"abstain\"); first reason: {reason}"

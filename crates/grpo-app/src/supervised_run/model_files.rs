@@ -5,6 +5,8 @@ use std::path::Path;
 use grpo_run::{RunFolder, VerifiedFolder, write_manifest};
 use grpo_train::{Objective, Validation};
 
+use crate::used_inputs::keep_used;
+
 /// Reads and writes the model that a supervised command trains.
 pub trait ModelFiles<O: Objective> {
     /// Configuration section that contains `patience` and `min_gain`.
@@ -44,14 +46,15 @@ pub trait ModelFiles<O: Objective> {
 }
 
 /// Writes a model folder with a manifest to the subfolder `name` of a run and replaces an existing
-/// one.
+/// one, which is kept if another run was started from it.
 pub(super) fn save_folder(
     run: &RunFolder,
     name: &str,
     write: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    run.write_subfolder(name, |folder| {
+    run.write_subfolder(name, |folder| -> anyhow::Result<()> {
         write(folder)?;
-        anyhow::Ok(write_manifest(folder)?)
+        write_manifest(folder)?;
+        Ok(keep_used(&run.path().join(name), folder, || run.move_aside(name))?)
     })
 }

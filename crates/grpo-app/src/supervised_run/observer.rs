@@ -86,8 +86,12 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         let _lost =
             self.log.event(trainer.steps(), EventKind::Stopped { reason: sentence(&error) });
         // Only complete steps that are already recorded can be saved.
-        if trainer.steps() == self.written && trainer.steps() > 0 {
-            let _lost = self.checkpoint(trainer, false);
+        let is_saved = match trainer.steps() == self.written && trainer.steps() > 0 {
+            true => self.checkpoint(trainer, false).is_ok(),
+            false => true,
+        };
+        if is_saved {
+            say(format_args!("resume       grpo {}", self.resume));
         }
         error.context(format!("training run {} ended early", self.log.folder.path().display()))
     }

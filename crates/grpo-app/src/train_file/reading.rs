@@ -7,9 +7,9 @@ use anyhow::Context;
 use grpo_data::{ConfigFault, Shortened, deserialize_settings};
 use grpo_report::command_of;
 use grpo_rewards::{IdentifiedReward, Reward, RewardConfig};
+use grpo_rollout::{EpisodeKind, EpisodeSection};
 use grpo_run::RunFolder;
 use grpo_train::TrainError;
-use grpo_vllm::VllmConfig;
 use toml::{Table, Value};
 
 use super::{OpenSettings, TrainFile};
@@ -18,7 +18,7 @@ use crate::device;
 use crate::eval::RowFormat;
 use crate::extensions::Extensions;
 use crate::prompts::PromptSection;
-use crate::run_files::config_of_run;
+use crate::run_files::config_with_inputs;
 use crate::task::Tasks;
 use crate::train_settings::TrainSettings;
 
@@ -55,7 +55,7 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
-        let layers = config_of_run(folder, "train")?;
+        let layers = config_with_inputs(folder, "train")?;
         Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
     }
 
@@ -81,13 +81,14 @@ impl TrainFile {
             }
         }
         let rollout = section(&mut table, "rollout")
-            .and_then(rollout_of)
+            .and_then(|section| tasks.engines().parse(section))
             .map_err(|fault| explain(fault.below("rollout")))?;
+        let episode = episode_of(&mut table, tasks).map_err(explain)?;
         let extensions = Extensions::take(&mut table, tasks).map_err(explain)?;
         let open = OpenSettings::take(&mut table).map_err(explain)?;
         let settings: TrainSettings = deserialize_settings(table)
             .map_err(|fault: ConfigFault| explain(with_all_keys(fault, tasks)))?;
-        let value = Self { settings, reward, data, rollout, extensions, open, source };
+        let value = Self { settings, reward, data, rollout, episode, extensions, open, source };
         Ok(config::Loaded { value, origin })
     }
 
@@ -104,10 +105,11 @@ impl TrainFile {
         if let Some(data) = &self.data {
             table.insert("data".to_owned(), Value::Table(data.settings()?));
         }
-        if let Some(rollout) = &self.rollout {
-            let mut section = Table::try_from(rollout)?;
-            section.insert("engine".to_owned(), VLLM.into());
-            table.insert("rollout".to_owned(), Value::Table(section));
+        if let Some(rollout) = self.rollout.settings() {
+            table.insert("rollout".to_owned(), Value::Table(rollout));
+        }
+        if let Some(episode) = &self.episode {
+            table.insert("episode".to_owned(), Value::Table(episode.settings()));
         }
         self.extensions.add_settings(&mut table);
         table.extend(self.source.iter().flat_map(|source| source.settings()));
@@ -151,26 +153,14 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
     rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
 }
 
-/// The value of `rollout.engine` for servers.
-const VLLM: &str = "vllm";
-
-/// Parses the section `[rollout]`. Returns `None` for the local engine.
-fn rollout_of(section: Option<Table>) -> Result<Option<VllmConfig>, ConfigFault> {
-    let Some(mut section) = section else { return Ok(None) };
-    let engine = section.remove("engine");
-    match (engine.as_ref().map(|engine| engine.as_str()), section.keys().next()) {
-        (Some(Some(VLLM)), _) => deserialize_settings(section).map(Some),
-        // Keeps the settings of the servers in the file for other runs.
-        (Some(Some("local")), _) | (None, None) => Ok(None),
-        (None, Some(key)) => {
-            let remedy = "remove it, or set rollout.engine = \"vllm\"";
-            Err(ConfigFault::new(key, "has no effect with the local engine", remedy))
-        }
-        (Some(_), _) => {
-            let message = format!("unknown engine {}", engine.expect("there is one"));
-            Err(ConfigFault::new("engine", message, "use \"local\" or \"vllm\""))
-        }
+/// Removes and parses the section `[episode]`. Without registered episodes, it stays as an unknown key.
+fn episode_of(table: &mut Table, tasks: &Tasks) -> Result<Option<EpisodeSection>, ConfigFault> {
+    let kinds = tasks.episodes();
+    if kinds.is_empty() {
+        return Ok(None);
     }
+    let parsed = section(table, "episode")?.map(|section| EpisodeKind::parse(&kinds, section));
+    parsed.transpose().map_err(|fault| fault.below("episode"))
 }
 
 /// Removes a section.

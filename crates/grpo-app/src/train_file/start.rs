@@ -4,19 +4,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::Prompt;
-use grpo_model::{Frozen, Policy};
+use grpo_data::{Codec, Prompt};
+use grpo_extensions::ExtensionParts;
+use grpo_model::{AdapterConfig, Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{ExtensionParts, Parts, ReferenceFrom, StepExtensions};
+use grpo_rollout::{EngineContext, EpisodeFactory};
+use grpo_train::{AboveTolerance, EngineFactory, Parts, ReferenceFrom, StepExtensions};
 
+use crate::dashboard::announce;
 use crate::device;
 use crate::generate::decoder;
-use crate::models::{ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read};
-use crate::output::say;
+use crate::models::{
+    ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read, warn_if_unfinished,
+};
+use crate::output::{remove_at_exit, say, sentence};
 use crate::prompts::{Prompts, ReadExamples};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
-use crate::vllm::on_servers;
+use crate::written_by::{with_writer, writer};
 
 impl TrainFile {
     /// Loads everything that the configuration refers to.
@@ -35,6 +40,7 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
+        files.extend(self.rollout.config().files());
         files.extend(self.extensions.files()?);
         let mut examples = Vec::new();
         let extensions = self.build_extensions(tasks, &loaded, &mut examples)?;
@@ -85,8 +91,8 @@ impl TrainFile {
         let trained = self.trained()?;
         let load = || {
             match &self.source {
-                Some(source) => source.check_model(&self.model)?,
-                None => check_causal(&self.model)?,
+                Some(source) => source.check_model(&self.model, &tasks.families())?,
+                None => check_causal(&self.model, &tasks.families())?,
             }
             if let Some(adapter) = adapter.filter(|adapter| !adapter.is_dir()) {
                 check_folder(adapter, "adapter", ADAPTER_FILES)
@@ -94,17 +100,20 @@ impl TrainFile {
             }
             read(
                 &self.model,
-                &tasks.codecs(),
+                &tasks.formats(),
                 trained,
                 self.base_precision,
                 &device::device()?.autodiff(),
             )
         };
-        load().with_context(|| format!("model = \"{}\"", self.model.display()))
+        let loaded = load().with_context(|| format!("model = \"{}\"", self.model.display()))?;
+        std::iter::once(&*self.model).chain(adapter).for_each(warn_if_unfinished);
+        Ok(loaded)
     }
 
-    /// Describes the files of the reward and of extensions that are missing or cannot be read.
-    pub(crate) fn missing_reward_files(&self) -> Vec<String> {
+    /// Describes the files of the reward and of extensions that are missing or cannot be read, and what
+    /// writes them according to the configurations next to this one.
+    pub(crate) fn missing_reward_files(&self, configuration: &Path) -> Vec<String> {
         let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
         let mut problems = Vec::new();
         let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
@@ -112,11 +121,14 @@ impl TrainFile {
             match files {
                 Ok(files) => {
                     let missing = files.into_iter().filter(|(_, file)| !file.exists());
-                    let said =
-                        |(_, file): (_, PathBuf)| format!("{} does not exist yet", file.display());
+                    let said = |(_, file): (_, PathBuf)| {
+                        let writer = writer(configuration, &file);
+                        let remedy = writer.unwrap_or_else(|| "check the path".to_owned());
+                        format!("{} does not exist yet; {remedy}", file.display())
+                    };
                     problems.extend(missing.map(said));
                 }
-                Err(error) => problems.push(format!("{error:#}")),
+                Err(error) => problems.push(sentence(&with_writer(error, Some(configuration)))),
             }
         }
         problems
@@ -187,21 +199,37 @@ impl TrainFile {
             "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
             self.model.display()
         );
-        let actions = match (&self.rollout, adapter) {
-            (None, _) => self.actions(&codec),
-            (Some(rollout), Some(adapter)) => on_servers(self, rollout, adapter, &codec)?,
-            (Some(_), None) => unreachable!("`check` requires an adapter for servers"),
-        };
+        let engine = self.engine(adapter, &codec)?;
         Ok(Parts {
             policy,
             reference,
-            actions,
+            engine,
             reward,
             extensions,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),
         })
+    }
+
+    /// Creates the engine that `[rollout]` selects.
+    fn engine(
+        &self,
+        adapter: Option<AdapterConfig>,
+        codec: &Codec,
+    ) -> anyhow::Result<Arc<dyn EngineFactory<Policy>>> {
+        let sampler_check = self.sampler_check.resolved(self.loss.resolve()?.mismatch);
+        let engine = self.rollout.config().build(EngineContext {
+            local: self.local_engine(codec),
+            codec,
+            adapter,
+            tolerance: sampler_check.tolerance,
+            corrects_differences: sampler_check.above == Some(AboveTolerance::Correct),
+            notify: Arc::new(|message| announce(&format!("warning      {message}"))),
+            remove_at_exit,
+        })?;
+        let Some(episode) = &self.episode else { return Ok(engine) };
+        Ok(Arc::new(EpisodeFactory::new(engine, episode.config().build(codec)?)))
     }
 }
 

@@ -1,11 +1,11 @@
-//! Benchmarks `Rollout::sample` with groups of completions that have the maximum length.
+//! Benchmarks `Engine::sample` with groups of completions that have the maximum length.
 
 use std::time::Instant;
 
 use grpo_data::{Group, Prompt, Purpose};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel, Policy, ProductPrecision};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 
 use super::{Repetition, Work, random_ids};
 use crate::models::Model;

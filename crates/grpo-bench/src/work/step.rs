@@ -93,7 +93,7 @@ fn grpo(policy: Policy, shape: Shape, precision: ProductPrecision) -> anyhow::Re
         reward: Arc::new(PatternReward { pattern: Regex::new("ab|ba")? }),
         reference: Frozen::snapshot(&policy),
         policy,
-        actions: Arc::new(NextTokens { end_ids: Vec::new() }),
+        engine: Arc::new(NextTokens { end_ids: Vec::new() }),
         extensions: Vec::new(),
         longest_prompt: shape.prompt_tokens,
         epoch: None,

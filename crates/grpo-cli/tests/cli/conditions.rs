@@ -54,6 +54,12 @@ fn a_model_is_asked_for_properties_and_a_scaffold() {
     assert!(ended.stderr.contains("tpsa=20.2 logp=0.5 scaffold=C1CCCC1: 20 drawn, validity "));
     assert!(ended.stderr.contains("|asked − measured| logp: mean "), "{}", ended.stderr);
     assert!(ended.stderr.contains("scaffold     mean similarity "), "{}", ended.stderr);
+    // A few molecules, of which at most one is valid, have no standard deviation.
+    let few = ["sample", "--model", "prior/model", "-n", "1", "--condition", "logp=0.5"];
+    for seed in ["1", "2", "3"] {
+        let said = place.succeed(&[&few[..], &["--seed", seed]].concat()).stderr;
+        assert!(!said.contains("NaN"), "{said}");
+    }
     assert!(ended.stderr.contains("with 0.8 or more: validity "), "{}", ended.stderr);
     let lines = place.read("a.smi");
     // Invalid molecules are kept.

@@ -404,3 +404,30 @@ fn metrics_have_a_direction_and_a_unit() {
         );
     }
 }
+
+/// Texts that are no molecules are not counted as bad ones without a word.
+#[test]
+fn files_without_a_valid_molecule_are_named() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\nCCN\n");
+    place.write("b.jsonl", "{\"tweet\": \"tea?\", \"reply\": \"green, please\"}\n");
+    place.write("bad.smi", "hello\nC1CC\n");
+    let warning = |file: &str, texts: &str| {
+        format!(
+            "warning: {file} contains no valid molecule among {texts}, so it has no other measures of molecules; if it contains other texts, choose their metrics with --suite\n"
+        )
+    };
+    let said = place.succeed(&["compare", "a.smi", "b.jsonl"]).stderr;
+    assert!(said.contains(&warning("b.jsonl", "1 text")), "{said}");
+    assert!(!said.contains("warning: a.smi"), "{said}");
+    let said = place.succeed(&["eval", "bad.smi"]).stderr;
+    assert!(said.contains(&warning("bad.smi", "2 texts")), "{said}");
+    place.write("training.smi", "CCO\nC1CC\nhello there\n");
+    for option in ["--training", "--references"] {
+        let said = place.succeed(&["eval", "a.smi", option, "training.smi"]).stderr;
+        let warning = format!(
+            "warning: {option} training.smi: 2 of 3 strings are invalid and left out; the first is `C1CC`: "
+        );
+        assert!(said.contains(&warning), "{said}");
+    }
+}

@@ -340,7 +340,7 @@ fn models_that_cannot_fill_or_judge() {
     );
     place.refuse(
         &["fill", "absent", "--text", "a_"],
-        str!["model folder absent does not exist; a model folder contains config.json, characters.json and model.safetensors"],
+        str!["model folder absent does not exist; a model folder contains config.json, characters.json and model.safetensors; check the path"],
     );
     check(
         &["--judge", "model"],

@@ -131,7 +131,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "a",
         "new",
         str![
-            "model folder absent does not exist; a model folder contains config.json and model.safetensors"
+            "model folder absent does not exist; a model folder contains config.json and model.safetensors; check the path"
         ].into(),
     );
     merge(
@@ -328,8 +328,11 @@ fn check(config: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_configurations_without_a_model() {
-    let known = "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer, token_classifier";
-    check("{}", format!("missing model_type (transformers) or architecture (MolGPT); {known}"));
+    let known = "supported model families: gpt2, llama, qwen2, qwen3, bert, molgpt, infiller, sequence_scorer, token_classifier";
+    check(
+        "{}",
+        format!("missing model_type (transformers) or architecture (models of tasks); {known}"),
+    );
     check("{\"model_type\": \"mamba\"}", format!("unknown model family \"mamba\"; {known}"));
     check("{\"model_type\": 3}", format!("unknown model family 3; {known}"));
     check(

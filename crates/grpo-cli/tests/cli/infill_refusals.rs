@@ -209,7 +209,7 @@ fn refuses_folders_of_the_wrong_kind() {
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=nowhere"],
         str![[
-            r#"infiller = "nowhere": model folder nowhere does not exist; a model folder contains config.json, characters.json and model.safetensors"#
+            r#"infiller = "nowhere": model folder nowhere does not exist; a model folder contains config.json, characters.json and model.safetensors; check the path"#
         ]],
     );
     // Characters that are not in the infiller's vocabulary.

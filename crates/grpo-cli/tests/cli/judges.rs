@@ -4,6 +4,7 @@ use std::fs;
 
 use snapbox::{Data, str};
 
+use crate::infill_parts::with_infiller;
 use crate::infilling;
 use crate::support::{Place, small_model};
 
@@ -35,7 +36,7 @@ fn a_new_character_model_copies_its_list() {
     fs::remove_file(place.path("characters.json")).unwrap();
     place.refuse(
         &["init", "judge.json", "-o", "other"],
-        str![". is missing characters.json, which lists the characters that sequence_scorer models use as tokens; create it from the training text, as `grpo pretrain` does"],
+        str![". is missing characters.json, which lists the tokens of sequence_scorer models; create it from the training text, as `grpo pretrain` does"],
     );
     place.write("characters.json", r#"{"characters": "=CNO", "mask": 4, "pad": 5, "cls": 6}"#);
     place.refuse(
@@ -95,5 +96,30 @@ fn refuses_folders_that_are_not_judges() {
             config.len() + 1,
             config.len()
         ).into(),
+    );
+}
+
+/// The command that writes a missing model is in the configurations of the project.
+#[test]
+fn missing_models_are_named_with_the_command_that_writes_them() {
+    let place = infilling::place();
+    place.write("later.toml", "run = \"later\"\n[judge]\nsteps = 1\n");
+    let check = ["train", "train.toml", "--check", "--set", "reward.judge=later/model"];
+    let note = "note         reward.judge: folder later/model does not exist; `grpo train-judge later.toml` writes it\n";
+    let checked = place.succeed(&check).stdout;
+    assert!(checked.contains(note), "{checked}");
+    // Commands without a configuration read those of the project.
+    fs::create_dir_all(place.path("configs/infill")).unwrap();
+    place.write("configs/infill/g.toml", "run = \"runs/g\"\n[masked_lm]\nsteps = 1\n");
+    place.refuse(
+        &["fill", "runs/g/model", "--text", "a_c"],
+        str!["model folder runs/g/model does not exist; `grpo pretrain configs/infill/g.toml` writes it"],
+    );
+    // A run whose model is missing.
+    let place = with_infiller();
+    fs::remove_dir_all(place.path("infiller/model")).unwrap();
+    place.refuse(
+        &["fill", "infiller/model", "--text", "a_c"],
+        str!["model folder infiller/model does not exist; a model folder contains config.json, characters.json and model.safetensors; `grpo pretrain --resume infiller` finishes the run and writes it"],
     );
 }

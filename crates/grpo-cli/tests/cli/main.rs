@@ -10,13 +10,14 @@ mod conditions;
 mod configuration;
 mod describe;
 mod devices;
+mod early_failures;
 mod endings;
 mod engagement;
 mod eval;
 mod evaluation;
 mod explain;
-#[path = "../../../grpo-vllm/tests/it/fake.rs"]
-#[expect(dead_code, reason = "shared with the tests of grpo-vllm, which use all of it")]
+#[path = "../../../grpo-servers/tests/it/vllm/fake.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod fake_vllm;
 mod fill;
 mod first_hour;
@@ -50,6 +51,7 @@ mod pipelines;
 mod plain_words;
 mod polychromic;
 mod preflight;
+mod recorded_engine;
 mod replay;
 mod replies;
 mod reply_rewards;
@@ -60,8 +62,8 @@ mod schemas;
 mod score_inputs;
 mod scoring;
 mod selftest;
-#[path = "../../../grpo-endpoint/tests/it/server.rs"]
-#[expect(dead_code, reason = "shared with the tests of grpo-endpoint, which use all of it")]
+#[path = "../../../grpo-servers/tests/it/server.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod server;
 mod shipped;
 mod shipped_guards;
@@ -76,6 +78,7 @@ mod texts;
 mod training;
 mod training_texts;
 mod trial;
+mod used_models;
 mod verify;
 mod vllm;
 mod wrong_inputs;

@@ -23,7 +23,7 @@ fn refuses_incomplete_model_folders() {
     check(
         |place| fs::remove_dir_all(place.path("model")).unwrap(),
         str![
-            "model folder model does not exist; a model folder contains config.json and model.safetensors"
+            "model folder model does not exist; a model folder contains config.json and model.safetensors; check the path"
         ],
     );
     check(

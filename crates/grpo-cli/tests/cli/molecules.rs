@@ -216,3 +216,28 @@ fn the_kept_model_is_that_of_the_lowest_validation_loss() {
     assert!(weights("model") == weights(&format!("checkpoints/step-{best}")));
     assert!(weights("model") != weights(&format!("checkpoints/step-{last}")));
 }
+
+/// A property whose column has gaps is not needed unless the model is trained on it.
+#[test]
+fn gaps_in_columns_that_are_not_used_leave_no_row_out() {
+    let place = Place::for_pretraining();
+    let rows = MOLECULES.lines().map(|line| line.split(' ').next().unwrap());
+    let rows: String = rows.map(|smiles| format!("{smiles},\n")).collect();
+    place.write("gaps.csv", format!("smiles,qed\n{rows}"));
+    let pretrain = ["pretrain", "pretrain.toml", "--set", "data.file=gaps.csv"];
+    let said = place.succeed(&[&pretrain[..], &["--set", "pretrain.epochs=1"]].concat()).stdout;
+    assert!(!said.contains("missing scaffold or property"), "{said}");
+    // A key by its usual name.
+    let pretrain = [&pretrain[..], &["--run", "other"]].concat();
+    place.refuse(
+        &[&pretrain[..], &["--set", "data.column=smiles"]].concat(),
+        str!["--set data.column=smiles: unknown key 'data.column'; did you mean 'smiles_column'?"],
+    );
+    // All columns that are missing are named.
+    let conditions =
+        "data.conditions={properties=[\"logp\",\"tpsa\"],from_columns=true,scaffold=true}";
+    place.refuse(
+        &[&pretrain[..], &["--set", conditions]].concat(),
+        str!["`gaps.csv` has no columns logp, tpsa, scaffold_smiles; add them, or set data.conditions.from_columns = false to compute the conditions"],
+    );
+}

@@ -250,7 +250,7 @@ fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A run in which no completion of some steps has a reward learns nothing from them, and says so.
+/// A run in which no completion of a step has a reward learns nothing from it, says so, and is no success.
 #[test]
 fn steps_without_any_reward_are_named() {
     let none =
@@ -259,12 +259,12 @@ fn steps_without_any_reward_are_named() {
     place.write("my_reward.py", none);
     let guard = "guards=[{watch=\"frac_reward_zero_std\",above=0.9,steps=3,action=\"warn\"}]";
     let sets = ["--set", "train.steps=6", "--set", "eval.samples=0", "--plain", "--set", guard];
-    let ended = place.succeed(&[&["train", "train.toml"][..], &sets].concat());
+    let sets = [&sets[..], &["--set", "preflight.samples=0"]].concat();
+    let ended = place.run(&[&["train", "train.toml"][..], &sets].concat());
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let said = format!("{}{}", ended.stdout, ended.stderr);
     for expected in [
-        "8 completions, ",
-        " distinct: no rewards; ",
-        "none of the 8 trial completions received a reward",
+        "error: training run run learned nothing: in no step did the reward score any of the completions that it had to score; first reason: the reward abstained; check [reward]\n",
         "warning      step 1: none of the 8 completions has a reward, so nothing was learned from them\n",
         "no reward (8 abstained)",
         "guard        step 3: frac_reward_zero_std was 1, above 0.9, 3 steps in a row",
@@ -422,5 +422,59 @@ def reward(completions, trainer_state, **kwargs):
             let refused = place.run(&["train", "--resume", "runs/x", "--run-reward"]);
             assert!(refused.stderr.contains("is not the file that the run was started with"));
         }
+    }
+}
+
+/// A reward that scores no valid molecule is not judged by the invalid ones, which have a reward of 0, and
+/// validity is that of all molecules.
+#[test]
+fn a_reward_that_scores_no_valid_molecule_ends_the_run() {
+    let abstains = "def reward(completions, **_):\n    return [None] * len(completions)\n";
+    let fails = "def reward(completions, **_):\n    raise ValueError('no licence')\n";
+    for (code, settings, refused, reason) in [
+        (abstains, "", "the reward abstained for all ", "the reward abstained"),
+        (fails, "on_failure = \"abstain\"\n", "the reward failed for all ", "no licence"),
+    ] {
+        let place = place(&format!("type = \"python\"\nfile = \"my_reward.py\"\n{settings}"));
+        place.write("my_reward.py", code);
+        // The trial has enough molecules for some that are valid and some that are not.
+        let train = ["train", "train.toml", "--plain", "--set", "train.group_size=32"];
+        let ended = place.run(&train);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+        assert!(error.contains(refused) && error.contains("that it had to score"), "{error}");
+        assert!(error.contains(" invalid or filtered out)"), "{error}");
+        assert!(!place.path("run").exists());
+
+        let guard = "guards=[{watch=\"rewards/valid/mean\",below=0.01,action=\"stop\"}]";
+        let late = ["--set", "preflight.samples=0", "--set", guard, "--run", "late"];
+        let ended = place.run(&[&["train", "train.toml", "--plain"][..], &late].concat());
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let expected = "training run late learned nothing: in no step did the reward score any";
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+        assert!(ended.stderr.contains(reason), "{}", ended.stderr);
+        assert!(!ended.stdout.contains("best molecules"), "{}", ended.stdout);
+        let records = place.completions("late");
+        for line in objects(&place.read("late/metrics.jsonl")) {
+            let of_step = records.iter().filter(|of| Some(of.step) == line["step"].as_u64());
+            let valid: Vec<f64> = of_step.map(|record| record.parts["valid"]).collect();
+            let mean = valid.iter().sum::<f64>() / valid.len() as f64;
+            assert_eq!(valid.len(), 8);
+            assert!((line["rewards/valid/mean"].as_f64().unwrap() - mean).abs() < 1e-12);
+        }
+        assert!(records.iter().any(|record| record.parts["valid"] == 1.0));
+        let comparison: Value = serde_json::from_str(&place.read("late/comparison.json")).unwrap();
+        let parts = comparison["parts"].as_array().unwrap();
+        let valid = parts.iter().find(|part| part["name"] == "valid").unwrap();
+        assert!(valid["before"].as_f64().unwrap() > 0.0, "{valid}");
+        assert_eq!(comparison["best"].as_array().unwrap().len(), 0, "{comparison}");
+        let best = place.succeed(&["best", "late"]);
+        let note =
+            "note: no valid molecule of late has a reward yet, so there is nothing to list\n";
+        assert!(best.stderr.ends_with(note), "{}", best.stderr);
+        place.run(&["best", "late", "--min", "QED=0.5"]).assert_refused(snapbox::str![
+            "unknown property `QED`; did you mean `qed`? Otherwise, expected[..]"
+        ]);
+        place.succeed(&["audit", "late"]);
     }
 }

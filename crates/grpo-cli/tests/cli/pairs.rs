@@ -218,12 +218,33 @@ fn an_equal_split_is_accepted() {
     pipeline("7");
     place.refuse(
         &["run", "p.toml"],
-        str!["out/phase_split_statistics.json exists, but this pipeline did not write it; rename it (--force does so), or let stage `split` write another file"],
+        str!["out/phase_split_statistics.json exists, but this pipeline did not write it; rename the folder out (--force does so), or let stage `split` write to another folder"],
     );
+    fs::rename(place.path("out"), place.path("renamed")).unwrap();
+    place.succeed(&["run", "p.toml"]);
+    fs::remove_dir_all(place.path("out")).unwrap();
+    fs::rename(place.path("renamed"), place.path("out")).unwrap();
+    fs::remove_file(place.path(".out.stage.json")).unwrap();
     place.succeed(&["run", "p.toml", "--force"]);
     assert!(place.path("out.old-1/train_phase1_sft.jsonl").is_file());
+    // Split again by hand, with other options.
+    let by_hand = [&split[..], &["--seed=8", "--force"]].concat();
+    place.succeed(&by_hand);
+    let reused = place.succeed(&["run", "p.toml"]).stderr;
+    let warning = "split        warning: out/phase_split_statistics.json has changed since this pipeline wrote it, and is used as it is; rename out to run the stage again\n";
+    assert!(reused.contains(warning), "{reused}");
+    pipeline("9");
+    place.refuse(
+        &["run", "p.toml"],
+        str!["out/phase_split_statistics.json has changed since this pipeline wrote it, and stage `split` would replace it; rename the folder out (--force does so), or let stage `split` write to another folder"],
+    );
+    fs::rename(place.path("out"), place.path("by-hand")).unwrap();
+    place.succeed(&["run", "p.toml"]);
+    place.succeed(&by_hand);
+    place.succeed(&["run", "p.toml", "--force"]);
+    assert!(place.path("out.old-2/train_phase1_sft.jsonl").is_file());
     // Other arguments, a changed part, and a part too many.
-    let other = "out/train_phase1_sft.jsonl already exists and belongs to another split (--input pairs.jsonl, --split-ratio 0.5, --test-fraction 0.0, --seed 7); use another --output-dir, or replace it with --force";
+    let other = "out/train_phase1_sft.jsonl already exists and belongs to another split (--input pairs.jsonl, --split-ratio 0.5, --test-fraction 0.0, --seed 9); use another --output-dir, or replace it with --force";
     place.refuse(&split, other);
     place.succeed(&[&split[..], &["--force"]].concat());
     place.write("out/test_held_out.jsonl", "{}\n");

@@ -54,7 +54,7 @@ fn a_file_of_the_user_is_not_replaced() {
     place.write("p.toml", MAKE);
     place.refuse(
         &["run", "p.toml"],
-        str!["mine.csv has changed since this pipeline wrote it, and stage `make` would replace it; rename it (--force does so) or delete it"],
+        str!["mine.csv has changed since this pipeline wrote it, and stage `make` would replace it; rename it (--force does so), or let stage `make` write another file"],
     );
 }
 
@@ -109,7 +109,7 @@ fn force_does_not_rename_inputs() {
             let before = place.files();
             place.refuse(
                 options,
-                str!["d/phase_split_statistics.json exists, but this pipeline did not write it; rename it, or let stage `split` write another file"],
+                str!["d/phase_split_statistics.json exists, but this pipeline did not write it; let stage `split` write to another folder"],
             );
             assert_eq!(place.files(), before, "{arguments}");
         }
@@ -239,4 +239,51 @@ fn mistakes_with_seeds_are_found_by_check() {
         place.write("p.toml", &pipeline);
         place.refuse(&["run", "p.toml", "--check"], expected);
     }
+}
+
+/// Training takes hours, so that what would be refused afterwards is refused first.
+#[test]
+fn values_that_a_later_command_would_refuse_are_found_first() {
+    let place = Place::for_training();
+    let train = "[[stages]]\nname = \"t\"\ncommand = \"train\"\nconfig = \"train.toml\"\n";
+    for (command, arguments, expected) in [
+        ("sample", &["--model=run/model", "-n0"][..], "-n 0 is out of range; expected 1 or more"),
+        ("sample", &["--model=run/model", "--top-k=0"], "top_k = 0 is out of range; "),
+        ("sample", &["--model=nowhere"], "--model nowhere does not exist, and no earlier stage "),
+        ("eval", &["run/x.smi", "--gate=a >= b"], "--gate 'a >= b' is not a bound; "),
+        ("eval", &["run/x.smi", "--suite=molecule"], "--suite molecule: unknown suite; "),
+        ("eval", &["run/x.smi", "-o=x.html"], "-o x.html: "),
+        ("eval", &["nowhere.smi"], "nowhere.smi does not exist, and no earlier stage writes it; "),
+        ("compare", &["a=run/x.smi", "a=run/y.smi"], "two methods are named a; "),
+        ("compare", &["a=run/x.smi", "run/y.smi", "--objectives=qed"], "--objectives lists 1 "),
+    ] {
+        let stage = "[[stages]]\nname = \"s\"\noutputs = [\"out\"]\n";
+        for (section, line) in [("[[summary]]\n", 7), (stage, 9)] {
+            let command_line = format!("command = \"{command}\"\narguments = {arguments:?}\n");
+            place.write("p.toml", format!("{train}{section}{command_line}"));
+            let ended = place.run(&["run", "p.toml"]);
+            assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+            let start = format!("error: p.toml:{line}: `grpo {command}`: {expected}");
+            assert!(ended.stderr.starts_with(&start), "{}", ended.stderr);
+            assert!(!place.path("run").exists());
+        }
+    }
+}
+
+/// The stage is finished, so that its configuration would not be read again.
+#[test]
+fn a_mistyped_key_of_a_finished_pipeline_is_named() {
+    let place = Place::for_training();
+    let train = "[[stages]]\nname = \"t\"\ncommand = \"train\"\nconfig = \"train.toml\"\n";
+    place.write("p.toml", train);
+    place.succeed(&["run", "p.toml"]);
+    let ended = place.run(&["run", "p.toml", "--set", "train.stepz=2"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("unknown key 'train.stepz'; did you mean 'steps'?"),
+        "{}",
+        ended.stderr
+    );
+    let ended = place.run(&["run", "p.toml", "--set", "train.steps=2"]);
+    assert!(ended.stderr.contains("which is finished (run)"), "{}", ended.stderr);
 }

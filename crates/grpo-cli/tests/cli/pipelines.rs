@@ -199,7 +199,7 @@ fn the_values_that_a_run_was_started_with_are_no_change() {
     assert_eq!(outcomes(&pipeline(&same)), ["done", "done"]);
     let again = pipeline(&same);
     assert_eq!((again.code, outcomes(&again)), (Some(0), vec!["reused", "reused"]));
-    for other in ["train.steps=4", "train.step=2", "reward.qed=0.7"] {
+    for other in ["train.steps=4", "train.group_size=8", "reward.qed=0.7"] {
         let refused = pipeline(&["--set", other]);
         assert_eq!(refused.code, Some(1));
         assert!(refused.stderr.contains("which is finished (run)"), "{}", refused.stderr);

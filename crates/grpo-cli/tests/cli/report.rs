@@ -122,7 +122,7 @@ fn a_run_is_shown_as_far_as_it_got() {
     place.succeed(&["report", "run"]);
     assert!(place.read("run/report.html").contains("<b>steps</b> 1 of 3"));
 
-    let nothing = "`run` has no finished steps yet; wait for the first line of its metrics.jsonl";
+    let nothing = "`run` has no finished steps yet; wait for the first line of its metrics.jsonl, or resume it with `grpo train --resume run` if it has ended";
     fs::remove_file(place.path("run/report.html")).unwrap();
     place.write("run/metrics.jsonl", &metrics[..end]);
     place.refuse(&["report", "run"], nothing);

@@ -216,3 +216,16 @@ fn known_molecules_have_other_spellings() {
     );
     assert!(ended.stderr.starts_with(&warning), "{}", ended.stderr);
 }
+
+/// The refusal names only what this model can write.
+#[test]
+fn a_refused_output_names_what_the_model_writes() {
+    let place = Place::new();
+    place.run(&arguments(&["-o", "x.parquet"])).assert_refused(
+        "-o x.parquet: the output is one molecule per line; use a name that ends in .smi or .txt",
+    );
+    let refused = place.run(&arguments(&["-o", "x.parquet", "--condition", "qed=0.5"])).stderr;
+    assert!(refused.contains("use a name that ends in .smi, .csv or .txt"), "{refused}");
+    let refused = place.run(&arguments(&["-o", "x.parquet", "--prompt", "C"])).stderr;
+    assert!(refused.contains("the output is JSON lines; use a name that ends in .jsonl or .json"));
+}

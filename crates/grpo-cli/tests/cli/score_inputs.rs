@@ -215,3 +215,85 @@ fn a_prompt_given_as_a_field_is_in_the_table() {
         assert_eq!(found.collect::<Vec<_>>(), prompts, "{file} {rest:?}: {}", ended.stdout);
     }
 }
+
+/// A cell is one line, with the type and the message of the exception.
+#[test]
+fn tracebacks_stay_out_of_tables() {
+    let code = "
+def reward(completion):
+    if completion == 'a':
+        raise ValueError('no licence')
+    if completion == 'b':
+        try:
+            group = ExceptionGroup
+        except NameError:
+            raise ValueError('several faults (2 sub-exceptions): ValueError: x; KeyError: 1')
+        raise group('several faults', [ValueError('x'), KeyError(1)])
+    return 1.0
+";
+    let place = Place::new();
+    place.write("my.py", code);
+    place.write("my.toml", "[reward]\ntype = \"python\"\nfile = \"my.py\"\n");
+    place.write("a.txt", "a\nb\nc\n");
+    let ended = place.succeed(&["score", "my.toml", "a.txt"]);
+    let rows: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(rows.len(), 4, "{}", ended.stdout);
+    assert!(rows[1].contains("raised an exception: ValueError: no licence"), "{}", rows[1]);
+    let group = "several faults (2 sub-exceptions): ValueError: x; KeyError: 1";
+    assert!(rows[2].contains(group), "{}", rows[2]);
+    let first = ended.stderr.lines().find(|line| line.starts_with("no score")).unwrap();
+    assert!(first.ends_with("ValueError: no licence"), "{first}");
+    let texts = ["--completion", "b", "--completion", "c"];
+    let shown = place.succeed(&[&["score", "my.toml"][..], &texts].concat()).stdout;
+    assert!(shown.lines().any(|line| line.contains("reason 1") && line.contains(group)), "{shown}");
+    assert!(!shown.contains("Traceback"), "{shown}");
+    // The reason is a sentence of its own, and what to do about it another.
+    place.write("my.py", "import no_such_module\n");
+    let refused = place.run(&["score", "my.toml", "a.txt"]).stderr;
+    assert!(refused.contains("No module named 'no_such_module'. The interpreter is "), "{refused}");
+}
+
+/// `--field` says how many records it changes.
+#[test]
+fn a_field_that_replaces_other_values_is_counted() {
+    let place = place();
+    let lines = "{\"completion\": \"4\", \"answer\": \"5\"}\n{\"completion\": \"4\", \"answer\": 4}\n{\"completion\": \"4\"}\n";
+    place.write("a.jsonl", lines);
+    let score = ["score", "reward.toml", "a.jsonl", "--field", "answer=4"];
+    let said = place.succeed(&score).stderr;
+    let note =
+        "replaced            1 records had another value of answer, which --field replaced\n";
+    assert!(said.contains(note), "{said}");
+    let other = ["score", "reward.toml", "a.jsonl", "--field", "note=x", "--field", "answer=4"];
+    assert!(place.succeed(&other).stderr.contains("another value of "), "{said}");
+    place.write("a.jsonl", "{\"completion\": \"4\"}\n");
+    assert!(!place.succeed(&score).stderr.contains("replaced"));
+}
+
+/// A data file or a run folder where a configuration is expected.
+#[test]
+fn data_and_folders_are_no_configurations() {
+    let place = place();
+    place.write("my.smi", "CCO\n");
+    place.write("my.csv", "smiles\nCCO\n");
+    place.write("my.parquet", [0xff, 0xfe, 0x00]);
+    std::fs::create_dir_all(place.path("run")).unwrap();
+    std::fs::create_dir_all(place.path("folder")).unwrap();
+    place.write("run/run.json", "{}");
+    place.write("run/config.toml", ANSWER);
+    for command in ["train", "pretrain"] {
+        for file in ["my.smi", "my.csv", "my.parquet"] {
+            place.run(&[command, file]).assert_refused(format!(
+                "{file} holds data; expected a configuration file such as configs/molecules/grpo.toml, which names the data"
+            ));
+        }
+        place.run(&[command, "folder"]).assert_refused(
+            "folder is a folder; expected a configuration file such as configs/molecules/grpo.toml",
+        );
+    }
+    for command in [&["train", "run"][..], &["score", "run", "my.smi"]] {
+        place.run(command).assert_refused(
+            "run is a run folder; expected a configuration file, such as its run/config.toml",
+        );
+    }
+}

@@ -111,7 +111,7 @@ fn scores_of_a_python_function() {
     assert_eq!(rows[0], "smiles,score,valid,reason,name");
     assert_eq!(rows[1], "CCO,0.500000,1.000000,,");
     assert!(rows[2].starts_with("C(,0.000000,0.000000,syntax error"), "{}", rows[2]);
-    assert_eq!(rows[3], "N,,,the reward abstained,");
+    assert_eq!(rows[3], "N,,1.000000,the reward abstained,");
     // Completions of other files are molecules too, and lines of text have no columns.
     place.write("qed.toml", "[reward]\ntype = \"molecule\"\nqed = 1.0\n");
     place.write("c.jsonl", "{\"completion\": \"CCO\"}\n{\"completion\": \"C(\"}\n");

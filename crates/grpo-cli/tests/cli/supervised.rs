@@ -248,7 +248,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "start=absent",
         str![[
-            r#"start = "absent": model folder absent does not exist; a model folder contains config.json and model.safetensors"#
+            r#"start = "absent": model folder absent does not exist; a model folder contains config.json and model.safetensors; check the path"#
         ]],
     );
 

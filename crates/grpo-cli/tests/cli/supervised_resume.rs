@@ -182,6 +182,31 @@ fn an_interrupted_supervised_run_says_how_to_go_on() {
     assert!(place.path(&format!("run/checkpoints/step-{steps}")).exists());
 }
 
+/// The trainer has ended when the last validation is measured, and the test of the judge follows it.
+#[test]
+#[cfg(unix)]
+fn a_judge_that_is_interrupted_in_its_last_validation_is_finished_by_a_resume() {
+    let place = with_infiller();
+    let sets = ["judge.steps=2", "judge.eval_every=2", "validation.spread=600", "save.every=1"];
+    let sets: Vec<&str> = sets.iter().flat_map(|pair| ["--set", *pair]).collect();
+    let train = [&["train-judge", "judge.toml"], &sets[..]].concat();
+    place.succeed(&[&train[..], &["--run", "whole"]].concat());
+    let rest = "interrupted  after the last step; everything is saved, and `grpo train-judge --resume run` does the rest\n";
+    // The second step may still be running at first.
+    let is_in_validation = (0..6).any(|attempt| {
+        let child = place.spawn(&[&train[..], &["--run", "run", "--force"]].concat());
+        place.wait_for_lines("run/metrics.jsonl", 1);
+        std::thread::sleep(std::time::Duration::from_millis(100 << attempt));
+        signal(&child, "-INT");
+        let ended = Ended::wait_for(child);
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        ended.stdout.ends_with(rest)
+    });
+    assert!(is_in_validation, "every signal came too early");
+    place.succeed(&["train-judge", "--resume", "run"]);
+    assert_eq!(files(&place.path("run/model")), files(&place.path("whole/model")));
+}
+
 #[test]
 fn damaged_checkpoints_of_a_supervised_run_are_passed_over() {
     let place = Place::for_pretraining();

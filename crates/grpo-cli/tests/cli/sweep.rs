@@ -170,3 +170,32 @@ fn diversity_of_texts_is_that_of_each_step() {
     assert_eq!([0, 1].map(|index| values(&found["snapshots"][index])), expected);
     assert_ne!(expected[0], expected[1]);
 }
+
+/// Training takes hours, so that what would be refused afterwards is refused first.
+#[test]
+fn bad_options_of_the_samples_are_refused_before_the_first_run() {
+    let place = Place::for_training();
+    for (options, expected) in [
+        (&["-n", "0"][..], "-n 0 is out of range; expected 1 or more"),
+        (
+            &["--top-k=0"],
+            "top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens",
+        ),
+        (
+            &["--top-p", "2"],
+            "top_p = 2 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)",
+        ),
+        (&["--max-new-tokens", "0"], "max_new_tokens = 0 is out of range; expected 1 or more"),
+        (&["--batch-size", "0"], "batch_size = 0 is out of range; expected 1 or more"),
+        (&["--prompts", "nowhere.jsonl"], "--prompts nowhere.jsonl does not exist; check the path"),
+        (&["--tweets", "nowhere.jsonl"], "--tweets nowhere.jsonl does not exist; check the path"),
+        (&["--nope"], "unexpected argument '--nope' found; see `grpo sample --help`"),
+    ] {
+        let sweep = [&["sweep", "train.toml", "-o", "out", "--"], options].concat();
+        place.refuse_after(
+            "the options after `--`, which are those of `grpo sample`: ",
+            &sweep,
+            expected,
+        );
+    }
+}

@@ -315,3 +315,43 @@ fn an_unknown_property_is_named_before_its_goal() {
         assert!(ended.code == Some(1) && ended.stderr.contains(&said), "{}", ended.stderr);
     }
 }
+
+/// Excel writes the separator into a first line, and numbers with a comma in many countries.
+#[test]
+fn tables_of_spreadsheets_are_read_or_explained() {
+    let place = place();
+    place.write("sep.csv", "sep=;\r\nsmiles;score\r\nCCO;0.5\r\nC C;1\r\n");
+    let described = place.succeed(&["describe", "sep.csv"]).stdout;
+    assert!(described.contains("\nCCO,1,CCO,"), "{described}");
+    assert_eq!(metrics(&place, &["sep.csv"])["metrics"]["samples"], 2.0);
+    let scored = place.succeed(&["score", "reward.toml", "sep.csv"]).stdout;
+    assert!(scored.contains("\nCCO,"), "{scored}");
+    // The numbers of lines are those of the file.
+    place.write("short.csv", "sep=;\nsmiles;score\nCCO\n");
+    let refused = place.run(&["describe", "short.csv"]).stderr;
+    assert!(refused.starts_with("error: line 3 of `short.csv` has 1 field"), "{refused}");
+
+    place.write("empty.csv", "");
+    for command in [&["describe", "empty.csv"][..], &["score", "reward.toml", "empty.csv"]] {
+        place.run(command).assert_refused(
+            "`empty.csv` is empty; expected a line with the names of the columns, and a row per molecule",
+        );
+    }
+    place.write("a.tsv", "smiles\tscore\nCCO\t1\n");
+    let remedy = "; rename it to end in `.csv`, which may have tabs between its cells\n";
+    for command in
+        [&["describe", "a.tsv"][..], &["eval", "a.tsv"], &["score", "reward.toml", "a.tsv"]]
+    {
+        let ended = place.run(command);
+        assert_eq!(ended.code, Some(1), "{command:?}");
+        assert!(ended.stderr.ends_with(remedy), "{}", ended.stderr);
+    }
+    place.write("comma.csv", "smiles;score\nCCO;1,5\n");
+    place.run(&["eval", "comma.csv"]).assert_refused(
+        "comma.csv:2: `score` is 1,5; expected a number with a decimal point instead of a comma",
+    );
+    place.write("word.csv", "smiles;score\nCCO;high\n");
+    place
+        .run(&["eval", "word.csv"])
+        .assert_refused("word.csv:2: `score` is high; expected a number");
+}

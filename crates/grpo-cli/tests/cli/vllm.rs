@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Device;
-use grpo_model::ModelFolder;
+use grpo_model::{Families, ModelFolder};
 use serde_json::json;
 use snapbox::str;
 
@@ -19,7 +19,8 @@ const GROUP: usize = 16;
 
 /// Starts a server with the model `m` that closes all connections after `most` groups.
 fn server(place: &Place, most: usize) -> Fake {
-    let base = ModelFolder::load_model(&place.path("m"), &Device::flex()).unwrap();
+    let base =
+        ModelFolder::load_model(&place.path("m"), &Families::default(), &Device::flex()).unwrap();
     let groups = AtomicUsize::new(0);
     let hook = move |_: usize, received: &Received| {
         let is_group = received.body["n"] == json!(GROUP);

@@ -232,7 +232,7 @@ fn faults_of_files_have_no_words_of_the_library() {
     );
     let place = Place::for_training();
     for (set, expected) in [
-        ("train.steps=-3", "found -3; expected a whole number, 0 or more"),
+        ("train.steps=-3", "found -3; expected a whole number that is not negative"),
         ("train=3", "train: found 3; expected a table"),
         ("optimizer.learning_rate=1e300", "optimizer.learning_rate = 1e300 is out of range"),
     ] {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use grpo_data::{ChatOptions, ChatTemplate, Message, ObjectReader, PromptReader, TextTokenizer};
-use grpo_model::ModelFolder;
+use grpo_model::{Families, ModelFolder};
 use grpo_molecules::{MoleculeReader, ReadOptions};
 use grpo_run::RunFolder;
 
@@ -101,7 +101,7 @@ fn safetensors() {
     let model = crates().join("grpo-selftest/fixtures/models/gpt2-inner");
     let load = |path: &Path| {
         let folder = path.parent().unwrap();
-        let _loaded = ModelFolder::load_model(folder, &Device::flex());
+        let _loaded = ModelFolder::load_model(folder, &Families::default(), &Device::flex());
     };
     for file in ["model.safetensors", "config.json"] {
         let load = |path: &Path| {

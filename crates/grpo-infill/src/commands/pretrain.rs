@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Characters;
 use crate::{
-    CriticConfig, DEFAULT_EVAL_BATCHES, MaskedData, MaskedLmConfig, MaskedLmObjective, MaskingPlan,
-    ModifierConfig, Passages,
+    Characters, CriticConfig, DEFAULT_EVAL_BATCHES, InfillerConfig, MaskedData, MaskedLmConfig,
+    MaskedLmObjective, MaskingPlan, ModifierConfig, Passages, SequenceScorer,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs};
-use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
+use grpo_data::Codec;
+use grpo_model::{ModelSpec, Transformer};
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -133,8 +132,7 @@ impl MaskedLmFile {
         if let ModelSource::New(&InfillerSection { n_layer, n_head, n_embd, .. }) = self.source()? {
             ModelSizes { n_layer, n_head, n_embd }.check(origin)?;
             let sizes = InfillerConfig::new(VOCABULARY, self.data.length, n_layer, n_head, n_embd);
-            ModelConfig::infiller(&sizes)
-                .with_context(|| format!("{}[model]", origin.place("model")))?;
+            sizes.infiller().with_context(|| format!("{}[model]", origin.place("model")))?;
         }
         self.save.check(origin)?;
         Ok(settings)
@@ -162,8 +160,7 @@ impl MaskedLmFile {
     ) -> anyhow::Result<Option<SequenceScorer>> {
         let judge = self.modifiers.judge.as_ref().map(|weighting| {
             let folder = &weighting.model;
-            let codecs = Codecs::new(vec![Characters::CODEC]);
-            let (spec, judge) = SequenceScorer::load(folder, &codecs, &device.clone().inner())?;
+            let (spec, judge) = SequenceScorer::load(folder, &device.clone().inner())?;
             anyhow::ensure!(
                 spec.codec.own::<Characters>() == Some(passages.characters()),
                 "{}: the judge and the text have different vocabularies; use a judge trained on the same text",
@@ -217,7 +214,7 @@ impl Beginning {
                     critic,
                     ..InfillerConfig::new(vocabulary, length, n_layer, n_head, n_embd)
                 };
-                let config = ModelConfig::infiller(&sizes).context("[model]")?;
+                let config = sizes.infiller().context("[model]")?;
                 let model = Transformer::random(&config, file.seed, device)?;
                 let codec = Codec::from_text_codec(characters.clone());
                 let spec = ModelSpec { config, codec };

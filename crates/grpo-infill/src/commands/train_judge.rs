@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Corruption, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeObjective, JudgeReport,
-    JudgeScaling, JudgeValidationConfig, MASKING, MaskedData, MaskedLmConfig, MaskedLmObjective,
-    MaskedStream, Masking, MaskingPlan, Passages, Split, measure_judge,
+    Corruption, FillSettings, InfillerConfig, JudgeConfig, JudgeData, JudgeGate, JudgeObjective,
+    JudgeReport, JudgeScaling, JudgeValidationConfig, MASKING, MaskedData, MaskedLmConfig,
+    MaskedLmObjective, MaskedStream, Masking, MaskingPlan, Passages, SequenceScorer, Split,
+    measure_judge,
 };
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::schema::Keys;
-use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
+use grpo_model::{Frozen, ModelSpec, Transformer};
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -136,8 +137,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let own_trunk =
         file.masked_lm.map(|steps| OwnTrunk::of(&file, steps, &spec, &data.passages, &device));
     let own_trunk = own_trunk.transpose()?;
-    let files = infiller.files.iter().map(|(_, path)| ("infiller", path.clone()));
-    let files: Vec<_> = files.chain([("text", file.data.file.clone())]).collect();
+    let text = [("text", file.data.file.clone())];
+    let files: Vec<_> = infiller.files.iter().cloned().chain(text).collect();
     let run = start.folder(&file, &file.run, file.seed, &files)?;
     // If there is a checkpoint, the judge in it already includes the trunk.
     if let (Some(own_trunk), false) = (own_trunk, run.has_checkpoint()) {
@@ -220,7 +221,7 @@ fn beginning(
     let codec = infiller.spec.codec.clone();
     match file.new_model()? {
         None => {
-            let config = ModelConfig::sequence_scorer(&of_infiller)?;
+            let config = of_infiller.sequence_scorer()?;
             let judge = SequenceScorer::from_trunk(&config, &infiller.model, file.seed, device)?;
             Ok((ModelSpec { config, codec }, judge))
         }
@@ -228,7 +229,7 @@ fn beginning(
             let JudgeSection { n_layer, n_head, n_embd } = *sizes;
             let (vocabulary, length) = (of_infiller.vocab_size, file.data.length);
             let sizes = InfillerConfig::new(vocabulary, length, n_layer, n_head, n_embd);
-            let config = ModelConfig::sequence_scorer(&sizes).context("[model]")?;
+            let config = sizes.sequence_scorer().context("[model]")?;
             let judge = SequenceScorer::new(Transformer::random(&config, file.seed, device)?)?;
             Ok((ModelSpec { config, codec }, judge))
         }
@@ -256,7 +257,7 @@ impl OwnTrunk {
         device: &Device,
     ) -> anyhow::Result<Self> {
         let sizes = InfillerConfig::of(&spec.config).expect("the sizes are those of a judge");
-        let config = ModelConfig::infiller(&sizes)?;
+        let config = sizes.infiller()?;
         let model = Transformer::random(&config, file.seed, device)?;
         let spec = ModelSpec { config, codec: spec.codec.clone() };
         let stages = file.masking.stages().iter();

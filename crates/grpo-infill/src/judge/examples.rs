@@ -134,12 +134,12 @@ impl<'a> JudgeExamples<'a> {
 mod tests {
     use std::path::Path;
 
+    use crate::InfillerConfig;
     use crate::{
         Corruption, FillSettings, MASKING, Masking, MaskingPlan, PassageOptions, PassageUnit, Split,
     };
     use burn::tensor::Device;
     use grpo_logprob::SamplingSettings;
-    use grpo_model::{InfillerConfig, ModelConfig};
 
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
         let plan = MaskingPlan::new(stages, Corruption::None).unwrap();
         let train = MaskedStream::new(passages.clone(), Split::Train, plan, 1, MASKING);
         let sizes = InfillerConfig::new(passages.characters().len(), LENGTH, 1, 2, 8);
-        let config = ModelConfig::infiller(&sizes).unwrap();
+        let config = sizes.infiller().unwrap();
         let infiller = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();
         JudgeData { passages, train: train.unwrap(), infiller: Frozen::snapshot(&infiller) }
     }

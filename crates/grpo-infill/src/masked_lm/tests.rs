@@ -1,14 +1,15 @@
 //! Compares the loss with plain f64 loops, and its gradients with finite differences.
 
 use crate::{
-    MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
+    InfillerConfig, MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit,
+    Passages, Split,
 };
 use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Device;
-use grpo_model::{InfillerConfig, ModelConfig, parameters};
+use grpo_model::parameters;
 
 use super::*;
 
@@ -30,7 +31,7 @@ fn data() -> MaskedData {
 
 /// Returns a model with probabilities far from uniform.
 fn model(sizes: &InfillerConfig) -> Transformer {
-    let config = ModelConfig::infiller(sizes).unwrap();
+    let config = sizes.infiller().unwrap();
     larger(Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap())
 }
 
@@ -173,7 +174,7 @@ fn judge(data: &MaskedData) -> SequenceScorer {
 
 fn judge_of(data: &MaskedData, length: usize) -> SequenceScorer {
     let sizes = InfillerConfig::new(data.characters.len(), length, 1, 2, 8);
-    let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+    let config = sizes.sequence_scorer().unwrap();
     SequenceScorer::new(larger(Transformer::random(&config, 2, &Device::flex()).unwrap())).unwrap()
 }
 
@@ -335,7 +336,7 @@ fn judge_weighting_has_its_gradients() {
 fn a_judge_is_there_where_it_weighs_and_sees_whole_texts() {
     let data = data();
     let sizes = InfillerConfig::new(data.characters.len(), 9, 1, 2, 8);
-    let config = ModelConfig::infiller(&sizes).unwrap();
+    let config = sizes.infiller().unwrap();
     let model = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();
     let judge = judge(&data);
     let weighting = JudgeWeighting {

@@ -1,7 +1,8 @@
 use grpo_data::Codec;
-use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, StoredAs, Transformer};
+use grpo_model::{ModelConfig, ModelSpec, StoredAs, Transformer};
 
 use super::*;
+use crate::InfillerConfig;
 
 fn registry() -> RewardRegistry {
     RewardRegistry::default().with([RewardKind::from_settings::<InfillConfig>("infill")])
@@ -12,7 +13,7 @@ use grpo_rewards::{RewardConfig, RewardKind, RewardRegistry};
 fn judge_folder(text: &str, seed: u64) -> tempfile::TempDir {
     let characters = Characters::from_texts([text]).unwrap();
     let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
-    let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+    let config = sizes.sequence_scorer().unwrap();
     model_folder(config, Codec::from_text_codec(characters), seed)
 }
 
@@ -76,7 +77,7 @@ fn parts_by_hand() {
 #[test]
 fn the_judge_is_the_scorer_of_its_folder() {
     let folder = judge_folder("abc", 1);
-    let (spec, scorer) = SequenceScorer::load(folder.path(), &codecs(), &Device::flex()).unwrap();
+    let (spec, scorer) = SequenceScorer::load(folder.path(), &Device::flex()).unwrap();
     let characters = spec.codec.own::<Characters>().unwrap();
     let reward = reward(&folder, [1.0, 0.0]);
     let filled = ["abcabc", "abcaaa", "ccbbaa"];
@@ -96,7 +97,7 @@ fn the_judge_is_the_scorer_of_its_folder() {
 fn the_number_of_threads_and_the_texts_beside_it_are_no_part_of_a_reward() {
     let characters = Characters::from_texts(["abc"]).unwrap();
     let sizes = InfillerConfig::new(characters.len(), 200, 2, 4, 96);
-    let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+    let config = sizes.sequence_scorer().unwrap();
     let folder = model_folder(config, Codec::from_text_codec(characters), 1);
     let reward = reward(&folder, [1.0, 0.0]);
     let texts = (0..9).map(|i| "abcca".repeat(40 - 3 * i));
@@ -228,8 +229,8 @@ fn folders_that_hold_no_judge_are_refused() {
     let characters = Characters::from_texts(["abc"]).unwrap();
     let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
     let codec = Codec::from_text_codec(characters);
-    let infiller = model_folder(ModelConfig::infiller(&sizes).unwrap(), codec, 1);
-    let molgpt = ModelConfig::molgpt(&grpo_model::MolGptConfig::new(6, 8, 1, 2, 8)).unwrap();
+    let infiller = model_folder(sizes.infiller().unwrap(), codec, 1);
+    let molgpt = grpo_molecules::MolGptConfig::new(6, 8, 1, 2, 8).to_config().unwrap();
     let molgpt = model_folder(molgpt, Codec::of_ids(Default::default()), 1);
     for (folder, family) in [(&infiller, "infiller"), (&molgpt, "molgpt")] {
         let expected = format!("is not a judge: its model family is {family}; expected");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use grpo_data::{CounterRng, Prompt, Purpose};
 use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
-use grpo_rollout::{Rollout, StepKey};
+use grpo_rollout::{Engine, StepKey};
 
 use crate::neighbours::{LENGTH, MASK, Neighbours, SIZE, SPECIALS, blanked, characters, logits};
 use crate::support::{in_pool, prompt};

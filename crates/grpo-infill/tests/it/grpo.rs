@@ -7,11 +7,9 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_core::{KlEstimator, Preset, Reduction, RewardScale};
 use grpo_data::{Codec, Completion, Group, Prompt, Sample, TextCodec};
-use grpo_infill::Characters;
-use grpo_infill::FillBlanks;
+use grpo_infill::{Characters, FillBlanks, InfillerConfig};
 use grpo_model::{
-    Dropout, Frozen, InfillerConfig, LanguageModel, ModelConfig, ProductPrecision, TokenBatch,
-    Transformer,
+    Dropout, Frozen, LanguageModel, ModelConfig, ProductPrecision, TokenBatch, Transformer,
 };
 use grpo_rewards::Reward;
 use grpo_train::{Decode, Grpo, GrpoConfig, Metrics, Parts, StepReport};
@@ -26,7 +24,7 @@ fn characters() -> Characters {
 }
 
 fn sizes() -> ModelConfig {
-    ModelConfig::infiller(&InfillerConfig::new(11, 16, 2, 2, 16)).unwrap()
+    InfillerConfig::new(11, 16, 2, 2, 16).infiller().unwrap()
 }
 
 /// Returns an infiller with probabilities far from uniform.
@@ -62,7 +60,7 @@ fn begin(
     let parts = Parts {
         policy,
         reference,
-        actions,
+        engine: actions,
         reward,
         extensions: Vec::new(),
         longest_prompt: 16,

@@ -3,11 +3,10 @@
 
 use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Finish, Group, Prompt, SampleKey};
-use grpo_infill::Characters;
-use grpo_infill::{Infilling, InfillingSettings};
+use grpo_infill::{Characters, InfillerConfig, Infilling, InfillingSettings};
 use grpo_logprob::SamplingSettings;
-use grpo_model::{Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer};
-use grpo_rollout::Rollout;
+use grpo_model::{Frozen, LanguageModel, TokenBatch, Transformer};
+use grpo_rollout::Engine;
 use proptest::prelude::*;
 
 use crate::support::{KEY, completions, in_pool, prompt, shaken};
@@ -21,7 +20,7 @@ fn characters() -> Characters {
 
 /// Returns an infiller with probabilities far from uniform.
 fn infiller() -> Transformer {
-    let config = ModelConfig::infiller(&InfillerConfig::new(IDS, 24, 2, 2, 16)).unwrap();
+    let config = InfillerConfig::new(IDS, 24, 2, 2, 16).infiller().unwrap();
     shaken(Codec::from_text_codec(characters()), config)
 }
 
@@ -214,7 +213,7 @@ fn refuses_texts_that_cannot_be_filled() {
     assert!(refused(&[MASK; 25]).starts_with("a text of 25 characters does not fit"));
     // Freezing the model removes its autodiff.
     let on_tape = Transformer::random(
-        &ModelConfig::infiller(&InfillerConfig::new(IDS, 24, 1, 2, 16)).unwrap(),
+        &InfillerConfig::new(IDS, 24, 1, 2, 16).infiller().unwrap(),
         1,
         &Device::flex().autodiff(),
     );

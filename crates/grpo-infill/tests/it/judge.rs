@@ -5,10 +5,10 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_infill::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeObjective, JudgeScaling, JudgeValidationConfig, Passages, Split, VarianceScaling,
-    measure_judge,
+    JudgeObjective, JudgeScaling, JudgeValidationConfig, Passages, SequenceScorer, Split,
+    VarianceScaling, measure_judge,
 };
-use grpo_model::{Frozen, ModelConfig, SequenceScorer};
+use grpo_model::Frozen;
 use grpo_train::TransferConfig;
 
 use crate::masked_lm::trained_infiller;
@@ -56,7 +56,7 @@ fn run_from(
 fn distinguishes_random_characters_from_text() {
     let passages = passages(12);
     // The judge starts from the weights of an infiller trained on the same text.
-    let sizes = ModelConfig::sequence_scorer(&sizes(&passages, false)).unwrap();
+    let sizes = sizes(&passages, false).sequence_scorer().unwrap();
     let trunk = trained_infiller(&passages, 300);
     let device = Device::flex().autodiff();
     let judge = SequenceScorer::from_trunk(&sizes, &trunk, 1, &device).unwrap();

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_data::Purpose;
 use grpo_infill::{
-    MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
+    InfillerConfig, MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit,
+    Passages, SequenceScorer, Split,
 };
-use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
+use grpo_model::Transformer;
 use grpo_train::{OptimizerConfig, StepsConfig};
 
 use crate::training::optimizer;
@@ -47,12 +48,12 @@ pub(crate) fn sizes(passages: &Passages, critic: bool) -> InfillerConfig {
 }
 
 pub(crate) fn infiller(passages: &Passages, critic: bool) -> Transformer {
-    let config = ModelConfig::infiller(&sizes(passages, critic)).unwrap();
+    let config = sizes(passages, critic).infiller().unwrap();
     Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap()
 }
 
 pub(crate) fn judge(passages: &Passages, seed: u64) -> SequenceScorer {
-    let config = ModelConfig::sequence_scorer(&sizes(passages, false)).unwrap();
+    let config = sizes(passages, false).sequence_scorer().unwrap();
     let device = Device::flex().autodiff();
     SequenceScorer::new(Transformer::random(&config, seed, &device).unwrap()).unwrap()
 }

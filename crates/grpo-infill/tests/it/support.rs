@@ -14,6 +14,7 @@ pub(crate) fn shaken(codec: Codec, config: ModelConfig) -> Transformer {
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
     let model = Transformer::random(&config, 1, &device).unwrap();
+    let families = config.family().into();
     let spec = ModelSpec { config, codec };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
@@ -24,7 +25,7 @@ pub(crate) fn shaken(codec: Codec, config: ModelConfig) -> Transformer {
         number.copy_from_slice(&(2.0 * value + 0.4 * away).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load_model(folder.path(), &device).unwrap()
+    ModelFolder::load_model(folder.path(), &families, &device).unwrap()
 }
 
 /// Returns pseudorandom numbers between −½ and ½.

@@ -1,14 +1,19 @@
 //! BERT (Devlin et al. 2019) and compatible models such as MiniLM. These are bidirectional encoders
 //! with post-norm blocks.
 
-use super::fields::{Fault, Fields};
-use crate::description::{
-    Activation, Biases, Conditions, Description, HeadKind, NormKind, NormOrder, Positions,
-    TokenType,
-};
+use super::{FamilyKind, Fields};
+use crate::description::{Activation, Description, HeadKind, NormKind, NormOrder, TokenType};
 use crate::names::Names;
 
-pub(super) const NAMES: Names = Names {
+/// The family `bert`.
+pub static BERT: FamilyKind = FamilyKind {
+    not_causal: Some(
+        "an encoder (bert), which does not predict next tokens; use a causal language model",
+    ),
+    ..FamilyKind::new("bert", NAMES, describe)
+};
+
+const NAMES: Names = Names {
     prefix: "bert.",
     blocks: "encoder.layer.",
     outside: &[
@@ -37,21 +42,21 @@ pub(super) const NAMES: Names = Names {
     },
 };
 
-pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
+pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, String> {
     fields.refuse("is_decoder", false)?;
     fields.refuse("add_cross_attention", false)?;
     let kind = fields.text("position_embedding_type")?.unwrap_or("absolute");
     if kind != "absolute" {
-        return Err(Fault(format!(
+        return Err(format!(
             "position_embedding_type = \"{kind}\" is not supported; supported: absolute"
-        )));
+        ));
     }
     let width = fields.size("hidden_size")?;
     let heads = fields.size("num_attention_heads")?;
     if heads == 0 || !width.is_multiple_of(heads) {
-        return Err(Fault(format!(
+        return Err(format!(
             "hidden_size = {width} is not a multiple of num_attention_heads = {heads}"
-        )));
+        ));
     }
     Ok(Description {
         vocabulary: fields.size("vocab_size")?,
@@ -64,28 +69,23 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
         mlp_width: fields.size("intermediate_size")?,
         norm: NormKind::Layer { epsilon: fields.positive("layer_norm_eps", Some(1e-12))? },
         order: NormOrder::Post,
-        positions: Positions::Learned,
         token_type: Some(TokenType {
             rows: fields.optional_size("type_vocab_size")?.unwrap_or(2),
             token: 0,
         }),
-        conditions: Conditions::default(),
         activation: match fields.text("hidden_act")?.unwrap_or("gelu") {
             "gelu" => Activation::Gelu,
             "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
             other => {
-                return Err(Fault(format!(
+                return Err(format!(
                     "hidden_act = \"{other}\" is not supported; supported: gelu, gelu_new, gelu_pytorch_tanh"
-                )));
+                ));
             }
         },
-        joint_inputs: false,
-        biases: Biases::everywhere(true),
-        query_key_norm: false,
         causal: false,
         head: HeadKind::None,
-        critic: false,
         initial_deviation: fields.initial_deviation()?,
         residual_deviation: fields.initial_deviation()?,
+        ..Description::default()
     })
 }

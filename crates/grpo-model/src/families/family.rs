@@ -1,69 +1,63 @@
-//! Supported model families.
+//! Kinds of model families.
 
-/// A supported model family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// MolGPT (Bagal et al. 2022).
-    MolGpt,
-    /// GPT-2 (Radford et al. 2019).
-    Gpt2,
-    /// Llama 1 to 3 (Touvron et al. 2023), and other models with the same architecture.
-    Llama,
-    /// Qwen2 and Qwen2.5, which are Llama models with query, key and value biases.
-    Qwen2,
-    /// Dense Qwen3 models, which are Llama models with query and key norms.
-    Qwen3,
-    /// BERT (Devlin et al. 2019), an encoder.
-    Bert,
-    /// A bidirectional character-level transformer that fills in blanks.
-    Infiller,
-    /// An infiller with a head that scores the entire text.
-    SequenceScorer,
-    /// An infiller with a head that assigns each token to one of several classes.
-    TokenClassifier,
+use std::fmt;
+
+use super::Fields;
+use crate::description::Description;
+use crate::names::Names;
+
+/// A model family: everything that loading, writing, adapters, sampling and training have to know of
+/// its checkpoints. Each is a constant in one file, made from [`FamilyKind::new`].
+pub struct FamilyKind {
+    /// Value of `model_type` in `config.json`.
+    pub name: &'static str,
+    /// What its models are instead, and how they are used, if they do not continue text from left to
+    /// right: for example "an encoder (bert), which does not predict next tokens".
+    pub not_causal: Option<&'static str>,
+    /// The vocabulary file of a task that its models read instead of a tokenizer.
+    pub vocabulary: Option<VocabularyFile>,
+    /// Names and layouts of the tensors in its checkpoints.
+    pub names: Names,
+    /// Derives the description of a model from its `config.json`. Refuses every key that enables
+    /// something that is not implemented, with a sentence that names the key.
+    pub describe: fn(&Fields<'_>) -> Result<Description, String>,
 }
 
-impl Family {
-    /// All supported families.
-    pub const ALL: [Self; 9] = [
-        Self::MolGpt,
-        Self::Gpt2,
-        Self::Llama,
-        Self::Qwen2,
-        Self::Qwen3,
-        Self::Bert,
-        Self::Infiller,
-        Self::SequenceScorer,
-        Self::TokenClassifier,
-    ];
+/// A vocabulary file that the models of a family read.
+#[derive(Clone, Copy, Debug)]
+pub struct VocabularyFile {
+    /// Name of the file.
+    pub name: &'static str,
+    /// How to create the file, if a model cannot be loaded without it. Otherwise, such a model reads
+    /// token ids only.
+    pub required: Option<&'static str>,
+}
 
-    /// Returns the name used in `config.json`. This is the `model_type` key in transformers, and
-    /// the `architecture` key for MolGPT.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::MolGpt => "molgpt",
-            Self::Gpt2 => "gpt2",
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Bert => "bert",
-            Self::Infiller => "infiller",
-            Self::SequenceScorer => "sequence_scorer",
-            Self::TokenClassifier => "token_classifier",
-        }
+impl FamilyKind {
+    /// Creates a family of causal language models with tokenizers.
+    pub const fn new(
+        name: &'static str,
+        names: Names,
+        describe: fn(&Fields<'_>) -> Result<Description, String>,
+    ) -> Self {
+        Self { name, not_causal: None, vocabulary: None, names, describe }
     }
 
-    /// Returns whether the token IDs are the characters in `characters.json`, followed by MASK, PAD
-    /// and CLS.
-    pub fn reads_characters(self) -> bool {
-        matches!(self, Self::Infiller | Self::SequenceScorer | Self::TokenClassifier)
+    /// Returns whether the models continue text from left to right.
+    pub fn is_causal(&self) -> bool {
+        self.not_causal.is_none()
     }
+}
 
-    /// Returns whether attention is causal, which is required to generate text from left to right.
-    pub fn is_causal(self) -> bool {
-        match self {
-            Self::MolGpt | Self::Gpt2 | Self::Llama | Self::Qwen2 | Self::Qwen3 => true,
-            Self::Bert | Self::Infiller | Self::SequenceScorer | Self::TokenClassifier => false,
-        }
+impl PartialEq for FamilyKind {
+    /// Names are unique in a registry.
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for FamilyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }

@@ -4,13 +4,14 @@
 //! It has learned positions, pre-norm blocks and a single fused matrix for queries, keys and
 //! values.
 
-use super::fields::{Fault, Fields};
-use crate::description::{
-    Activation, Biases, Conditions, Description, HeadKind, NormKind, NormOrder, Positions,
-};
+use super::{FamilyKind, Fields};
+use crate::description::{Activation, Description, HeadKind, NormKind};
 use crate::names::Names;
 
-pub(super) const NAMES: Names = Names {
+/// The family `gpt2`.
+pub static GPT2: FamilyKind = FamilyKind::new("gpt2", NAMES, describe);
+
+const NAMES: Names = Names {
     prefix: "transformer.",
     blocks: "h.",
     outside: &[
@@ -36,14 +37,14 @@ pub(super) const NAMES: Names = Names {
     },
 };
 
-pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
+pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, String> {
     fields.refuse("scale_attn_weights", true)?;
     fields.refuse("scale_attn_by_inverse_layer_idx", false)?;
     fields.refuse("add_cross_attention", false)?;
     let width = fields.size("n_embd")?;
     let heads = fields.size("n_head")?;
     if heads == 0 || !width.is_multiple_of(heads) {
-        return Err(Fault(format!("n_embd = {width} is not a multiple of n_head = {heads}")));
+        return Err(format!("n_embd = {width} is not a multiple of n_head = {heads}"));
     }
     let context = match fields.optional_size("n_positions")? {
         Some(context) => context,
@@ -59,29 +60,22 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
         head_width: width / heads,
         mlp_width: fields.optional_size("n_inner")?.unwrap_or(width.saturating_mul(4)),
         norm: NormKind::Layer { epsilon: fields.positive("layer_norm_epsilon", Some(1e-5))? },
-        order: NormOrder::Pre,
-        positions: Positions::Learned,
-        token_type: None,
-        conditions: Conditions::default(),
         activation: match fields.text("activation_function")?.unwrap_or("gelu_new") {
             "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
             "gelu" => Activation::Gelu,
             other => {
-                return Err(Fault(format!(
+                return Err(format!(
                     "activation_function = \"{other}\" is not supported; supported: gelu_new, gelu_pytorch_tanh, gelu"
-                )));
+                ));
             }
         },
         joint_inputs: true,
-        biases: Biases::everywhere(true),
-        query_key_norm: false,
-        causal: true,
         head: match fields.flag("tie_word_embeddings", true)? {
             true => HeadKind::Tied,
             false => HeadKind::Own,
         },
-        critic: false,
         initial_deviation: fields.initial_deviation()?,
         residual_deviation: fields.initial_deviation()?,
+        ..Description::default()
     })
 }

@@ -10,10 +10,9 @@ use grpo_model::{
 use serde_json::json;
 
 use crate::configs::{config, gpt2, language_models, llama, qwen3, with};
-use crate::families::{IDS, logits};
 use crate::gradients::write_pairs;
 use crate::support::{
-    Weights, assert_close, device, host, largest, named_tensors, read_safetensors,
+    IDS, Weights, assert_close, device, host, largest, logits, named_tensors, read_safetensors,
     safetensors_bytes, shaken, shakes,
 };
 

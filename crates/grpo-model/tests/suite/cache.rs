@@ -7,7 +7,7 @@ use grpo_model::{CacheSlot, Frozen, KvCache, TokenBatch, Transformer};
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::configs::{config, llama, molgpt, with};
+use crate::configs::{config, llama, other, with};
 use crate::support::{assert_same, device, host, shaken};
 
 /// A cache operation. Indices are taken modulo the number of open sequences.
@@ -147,7 +147,7 @@ proptest! {
     fn any_order_of_steps(steps in steps(), rotary in any::<bool>()) {
         let json = match rotary {
             true => with(llama(), json!({"num_hidden_layers": 2, "max_position_embeddings": 64})),
-            false => with(molgpt(), json!({"block_size": 64})),
+            false => with(other(), json!({"block_size": 64})),
         };
         let model = Frozen::snapshot(&shaken(&config(&json), 1, &device()));
         let (mut simple, mut cache) = (Simple::default(), KvCache::new());

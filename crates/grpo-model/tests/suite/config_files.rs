@@ -1,18 +1,17 @@
 //! Supported and rejected `config.json` files.
 
 use grpo_model::{
-    Activation, Biases, Family, HeadKind, ModelConfig, Positions, RotaryConfig, RotaryScaling,
+    Activation, Biases, FamilyKind, HeadKind, ModelConfig, Positions, QueryKeyNorm, RotaryConfig,
+    RotaryScaling,
 };
 use serde_json::{Value, json};
 
-use crate::configs::{
-    bert, config, gpt2, infiller, language_models, llama, molgpt, qwen2, qwen3, sequence_scorer,
-    token_classifier, with,
-};
+use crate::configs::{bert, config, gpt2, language_models, llama, other, qwen2, qwen3, with};
+use crate::known_families;
 
 #[track_caller]
 fn check_refused(json: Value, expected: &str) {
-    assert_eq!(ModelConfig::from_json(&json.to_string()).unwrap_err(), expected);
+    assert_eq!(known_families().parse(&json.to_string()).unwrap_err(), expected);
 }
 
 fn without(mut json: Value, key: &str) -> Value {
@@ -20,7 +19,7 @@ fn without(mut json: Value, key: &str) -> Value {
     json
 }
 
-const KNOWN: &str = "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer, token_classifier";
+const KNOWN: &str = "supported model families: gpt2, llama, qwen2, qwen3, bert, other";
 
 #[test]
 fn families_that_are_not_known() {
@@ -34,17 +33,15 @@ fn families_that_are_not_known() {
     );
     check_refused(
         without(llama(), "model_type"),
-        &format!("missing model_type (transformers) or architecture (MolGPT); {KNOWN}"),
+        &format!("missing model_type (transformers) or architecture (models of tasks); {KNOWN}"),
     );
     assert_eq!(
         ModelConfig::from_json("[]").unwrap_err(),
         "found a list; expected an object; copy the file from the original again"
     );
-    for family in Family::ALL {
-        let of_texts = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()];
-        let of_characters = [infiller(), sequence_scorer(), token_classifier()];
-        let found = of_texts.into_iter().chain(of_characters);
-        let found: Vec<Family> = found.map(|json| config(&json).family()).collect();
+    for family in known_families().iter() {
+        let found = [llama(), qwen2(), qwen3(), gpt2(), bert(), other()].into_iter();
+        let found: Vec<&FamilyKind> = found.map(|json| config(&json).family()).collect();
         assert!(found.contains(&family), "{family:?}");
     }
 }
@@ -144,28 +141,6 @@ fn rotary_positions_that_cannot_be() {
 }
 
 #[test]
-fn models_that_fill_blanks() {
-    check_changes(
-        &infiller(),
-        [
-            (
-                json!({"vocab_size": 3}),
-                "vocab_size = 3 is out of range; expected at least 4 (one character, MASK, PAD and CLS)",
-            ),
-            (json!({"n_head": 5}), "n_embd = 24 is not a multiple of n_head = 5"),
-            (json!({"n_head": 8}), "rotary positions require an even head width, found 3"),
-            (json!({"n_layer": 0}), "n_layer = 0 is out of range; expected 1 or more"),
-            (json!({"n_layer": -4}), "found -4; expected a whole number, 0 or more"),
-            (json!({"block_size": 0}), "block_size = 0 is out of range; expected 1 or more"),
-            (json!({"rope_theta": 1.0}), "rope_theta = 1 is out of range; expected more than 1"),
-        ],
-    );
-    let critic = json!({"critic": false});
-    let refusal = "critic is not valid for sequence_scorer; remove it";
-    check_changes(&sequence_scorer(), [(critic, refusal)]);
-}
-
-#[test]
 fn sizes_that_do_not_fit() {
     check_changes(
         &llama(),
@@ -248,23 +223,6 @@ fn sizes_of_other_families_that_do_not_fit() {
             (json!({"type_vocab_size": 0}), "the number of token types is 0; expected 1 to 65536"),
         ],
     );
-    check_changes(
-        &molgpt(),
-        [
-            (json!({"n_head": 5}), "n_embd = 24 is not a multiple of n_head = 5"),
-            (json!({"n_layer": 0}), "n_layer = 0 is out of range; expected 1 or more"),
-            (
-                json!({"block_size": 1 << 21}),
-                "block_size = 2097152 is out of range; expected at most 1048576",
-            ),
-        ],
-    );
-    let message =
-        ModelConfig::from_json(&with(molgpt(), json!({"dropout": 0.1})).to_string()).unwrap_err();
-    assert!(
-        message.starts_with("unknown key `dropout`, expected one of `architecture`"),
-        "{message}"
-    );
 }
 
 #[test]
@@ -280,10 +238,10 @@ fn defaults_are_those_of_transformers() {
     let default = RotaryConfig { base: 10_000.0, scaling: RotaryScaling::Default };
     assert_eq!(llama.positions, Positions::Rotary(default));
     let qwen3 = of(with(small.clone(), json!({"model_type": "qwen3"})));
-    assert_eq!((qwen3.head_width, qwen3.query_key_norm), (128, true));
+    assert_eq!((qwen3.head_width, qwen3.query_key_norm), (128, QueryKeyNorm::EachHead));
     let qwen2 = of(with(small, json!({"model_type": "qwen2"})));
     let inputs = Biases { attention_inputs: true, attention_output: false, mlp: false };
-    assert_eq!((qwen2.biases, qwen2.query_key_norm), (inputs, false));
+    assert_eq!((qwen2.biases, qwen2.query_key_norm), (inputs, QueryKeyNorm::None));
     let gpt2 = of(gpt2());
     assert_eq!(
         (gpt2.mlp_width, gpt2.head, gpt2.activation),

@@ -1,12 +1,19 @@
 //! Configurations of small models for every family.
 
-use grpo_model::ModelConfig;
+use grpo_model::{ModelConfig, ModelFormats};
 use serde_json::{Value, json};
+
+use crate::known_families;
+
+/// Model folders of the known families with a tokenizer or none.
+pub(crate) fn formats() -> ModelFormats {
+    ModelFormats { families: known_families(), ..ModelFormats::default() }
+}
 
 /// Parses a `config.json`.
 #[track_caller]
 pub(crate) fn config(json: &Value) -> ModelConfig {
-    ModelConfig::from_json(&json.to_string()).unwrap()
+    known_families().parse(&json.to_string()).unwrap()
 }
 
 /// Returns `json` with the keys of `change` added or replaced.
@@ -47,38 +54,17 @@ pub(crate) fn bert() -> Value {
     })
 }
 
-pub(crate) fn molgpt() -> Value {
+/// A model of the family from outside of the crate.
+pub(crate) fn other() -> Value {
     json!({
-        "architecture": "molgpt", "vocab_size": 19, "block_size": 32, "n_layer": 2, "n_head": 3,
+        "model_type": "other", "vocab_size": 19, "block_size": 32, "n_layer": 2, "n_head": 3,
         "n_embd": 24,
-    })
-}
-
-/// An infiller with a critic.
-pub(crate) fn infiller() -> Value {
-    json!({
-        "model_type": "infiller", "vocab_size": 19, "block_size": 24, "n_layer": 2, "n_head": 3,
-        "n_embd": 24, "rope_theta": 50.0, "critic": true,
-    })
-}
-
-pub(crate) fn sequence_scorer() -> Value {
-    json!({
-        "model_type": "sequence_scorer", "vocab_size": 19, "block_size": 8, "n_layer": 2,
-        "n_head": 3, "n_embd": 24, "rope_theta": 50.0,
-    })
-}
-
-pub(crate) fn token_classifier() -> Value {
-    json!({
-        "model_type": "token_classifier", "vocab_size": 19, "block_size": 8, "n_layer": 2,
-        "n_head": 3, "n_embd": 24, "rope_theta": 50.0, "classes": 3,
     })
 }
 
 /// One causal language model from each family.
 pub(crate) fn language_models() -> [Value; 5] {
-    [llama(), qwen2(), qwen3(), gpt2(), molgpt()]
+    [llama(), qwen2(), qwen3(), gpt2(), other()]
 }
 
 /// All supported kinds of rotary positions.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use grpo_data::{Codecs, CounterRng, Purpose};
+use grpo_data::{CounterRng, Purpose};
 use grpo_model::{
     AdapterConfig, AdapterFolder, Dropout, LanguageModel, ModelFolder, TokenBatch, Transformer,
     write_adapter,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::adapters::{lora, shaken_adapter};
-use crate::configs::{bert, config, gpt2, llama, molgpt, qwen3, with};
+use crate::configs::{bert, config, formats, gpt2, llama, other, qwen3, with};
 use crate::support::{Weights, safetensors_bytes, shaken, weights, write_model};
 
 /// Generates random bytes and JSON values.
@@ -190,7 +190,7 @@ impl Subject {
 
 /// Loads a model and runs it.
 fn load_model(folder: &Path) -> Result<(), String> {
-    let model = ModelFolder::load(folder, &Codecs::default(), &Device::flex())
+    let model = ModelFolder::load(folder, &formats(), &Device::flex())
         .map_err(|error| error.to_string())?
         .model;
     if model.context_length() >= 2 && model.vocabulary_size() >= 2 {
@@ -217,7 +217,7 @@ fn no_change_of_a_file_makes_it_panic() {
         Subject::new(&with(qwen3(), llama3), true),
         Subject::new(&gpt2(), false),
         Subject::new(&bert(), false),
-        Subject::new(&molgpt(), true),
+        Subject::new(&other(), true),
     ];
     let seed = std::env::var("GRPO_DAMAGE_SEED").map_or(1, |n| n.parse().unwrap());
     let mut dice = Dice { rng: CounterRng::new(seed, Purpose::DATA_ORDER), drawn: 0 };

@@ -4,8 +4,8 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::Codec;
 use grpo_model::{
-    Adapted, Frozen, LanguageModel, ModelFolder, ModelSpec, Policy, StoredAs, Transformer,
-    WeightPrecision, weights_digest,
+    Adapted, Families, Frozen, LanguageModel, ModelFolder, ModelSpec, Policy, StoredAs,
+    Transformer, WeightPrecision, weights_digest,
 };
 use proptest::prelude::*;
 
@@ -158,7 +158,8 @@ fn models_from_disk_have_the_hash_that_they_had() {
         let spec = ModelSpec { config: config(&json), codec: Codec::of_ids(Default::default()) };
         spec.write(folder.path(), &model, StoredAs::F32).unwrap();
         // The loaded model has no autodiff, and different parameter IDs.
-        let loaded = ModelFolder::load_model(folder.path(), &Device::flex()).unwrap();
+        let loaded =
+            ModelFolder::load_model(folder.path(), &Families::default(), &Device::flex()).unwrap();
         assert_eq!(weights_digest(&loaded), hash);
         assert_ne!(weights_digest(&shaken(&config(&json), 4, &device)), hash);
     }

@@ -1,14 +1,12 @@
 //! Compares every model family with plain f64 loops.
 
-use grpo_model::{Dropout, LanguageModel, Policy, SentenceEncoder, TokenBatch, Transformer};
+use grpo_model::{Dropout, LanguageModel, Policy, SentenceEncoder, TokenBatch};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::configs::{bert, config, gpt2, llama, qwen2, qwen3, rotations, with};
 use crate::oracle::{Oracle, WEIGHTS};
-use crate::support::{assert_close, device, host, largest, shaken};
-
-pub(crate) const IDS: [u32; 11] = [3, 18, 0, 7, 7, 11, 2, 16, 5, 9, 1];
+use crate::support::{IDS, assert_close, attention, device, host, largest, logits, shaken};
 
 /// Compares the logits (or, for encoders, the hidden states) of a single sequence.
 #[track_caller]
@@ -28,10 +26,6 @@ fn check(json: &Value, seed: u64) {
         (host(mean), (0..states[0].len()).map(of).collect())
     };
     assert_close(&got, &expected, 2e-5 * largest(&expected));
-}
-
-pub(crate) fn logits(model: &Transformer, batch: &TokenBatch) -> Vec<f64> {
-    host(model.logits(model.hidden(batch, &mut Dropout::off())))
 }
 
 #[test]
@@ -110,18 +104,6 @@ fn attention_weights_are_those_of_the_definition() {
         Oracle::of(&config, &model).hidden(ids);
         assert_close(&attention(&model, ids), &WEIGHTS.take(), 2e-6);
     }
-}
-
-/// Returns the attention weights of a model in the order of [`WEIGHTS`].
-pub(crate) fn attention(model: &Transformer, ids: &[u32]) -> Vec<f64> {
-    let mut found = Vec::new();
-    for heads in model.attention_weights(ids, None) {
-        for query in 0..ids.len() {
-            let rows = heads.iter().flat_map(|head| &head[query * ids.len()..][..ids.len()]);
-            found.extend(rows.map(|weight| f64::from(*weight)));
-        }
-    }
-    found
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use burn::tensor::{Device, bf16, f16};
-use grpo_data::{Codec, Codecs};
+use grpo_data::Codec;
 use grpo_model::{ModelFolder, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::configs::{bert, config, gpt2, language_models, llama, qwen2, with};
+use crate::configs::{bert, config, formats, gpt2, language_models, llama, qwen2, with};
 use crate::support::{
     Weights, named_tensors, safetensors_bytes, shaken, typed_safetensors, weights, write_folder,
     write_model,
@@ -29,7 +29,7 @@ fn folder() -> (TempDir, Weights) {
 }
 
 fn load(folder: &Path) -> Result<Transformer, String> {
-    let loaded = ModelFolder::load(folder, &Codecs::default(), &Device::flex());
+    let loaded = ModelFolder::load(folder, &formats(), &Device::flex());
     let folder = format!("{}/", folder.display());
     loaded.map(|folder| folder.model).map_err(|error| error.to_string().replace(&folder, ""))
 }
@@ -394,7 +394,7 @@ fn every_family_survives_the_way_out_and_in() {
         let folder = tempfile::tempdir().unwrap();
         write_model(folder.path(), &config, &model);
         assert_eq!(named_tensors(&load(folder.path()).unwrap()), named_tensors(&model));
-        let read = grpo_model::ModelSpec::load(folder.path(), &Codecs::default()).unwrap();
+        let read = grpo_model::ModelSpec::load(folder.path(), &formats()).unwrap();
         assert_eq!(read.config, config);
     }
 }
@@ -406,7 +406,7 @@ fn weights_are_written_in_halves_where_that_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let spec = grpo_model::ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::Bf16).unwrap();
-    let read = ModelFolder::load(folder.path(), &Codecs::default(), &Device::flex()).unwrap();
+    let read = ModelFolder::load(folder.path(), &formats(), &Device::flex()).unwrap();
     let json = read.spec.config.json();
     assert_eq!((&json["dtype"], &json["torch_dtype"]), (&"bfloat16".into(), &"bfloat16".into()));
     let read = weights(&read.model);

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use burn::module::{Module, ModuleMapper, Param};
-use burn::optim::GradientsParams;
+use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use grpo_model::{
     Adapter, AdapterConfig, Dropout, Forward, LanguageModel, LoraConfig, Policy, ProductPrecision,
@@ -13,9 +12,9 @@ use grpo_model::{
 use serde_json::{Value, json};
 
 use crate::adapters::{SCALE, adapted, pairs, shaken_adapter};
-use crate::configs::{config, gpt2, language_models, llama, molgpt, qwen2, qwen3, with};
+use crate::configs::{config, gpt2, language_models, llama, other, qwen2, qwen3, with};
 use crate::oracle::Oracle;
-use crate::support::{Weights, device, shaken, shakes, weights};
+use crate::support::{IntoGradients, Weights, check_gradients, device, shaken, shakes, weights};
 
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11, 2], &[16, 5, 9, 1]];
 
@@ -59,52 +58,11 @@ fn factors(vocabulary: usize) -> impl Iterator<Item = Vec<f32>> {
     std::iter::repeat_with(move || shakes.by_ref().take(vocabulary).collect())
 }
 
-/// Replaces each parameter with the sum of its gradients.
-pub(crate) struct IntoGradients(pub(crate) Vec<GradientsParams>);
-
-impl ModuleMapper for IntoGradients {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let of_parts = self.0.iter().filter_map(|part| part.get::<D>(param.id));
-        let sum = of_parts.reduce(|a, b| a + b).unwrap_or_else(|| param.val().inner().zeros_like());
-        Param::initialized(param.id, Tensor::from_inner(sum))
-    }
-}
-
 /// Computes the same loss in f64.
 fn loss(oracle: &Oracle, vocabulary: usize) -> f64 {
     let logits: Vec<f64> = ROWS.iter().flat_map(|row| oracle.logits(row)).collect();
     let pairs = logits.chunks(vocabulary).zip(factors(vocabulary));
     pairs.map(|(logits, w)| logits.iter().zip(w).map(|(l, w)| l * f64::from(w)).sum::<f64>()).sum()
-}
-
-/// Checks the derivative along one direction in each tensor. `oracle` computes the loss from f64
-/// numbers.
-#[track_caller]
-pub(crate) fn check(
-    gradients: &Weights,
-    numbers: &BTreeMap<String, Vec<f64>>,
-    loss: impl Fn(&BTreeMap<String, Vec<f64>>) -> f64,
-) {
-    const STEP: f64 = 1e-5;
-    for (name, (_, gradient)) in gradients {
-        let direction: Vec<f64> =
-            shakes(&format!("towards {name}")).map(f64::from).take(gradient.len()).collect();
-        let moved = |step: f64| {
-            let mut numbers = numbers.clone();
-            let values = numbers.get_mut(name).unwrap().iter_mut().zip(&direction);
-            values.for_each(|(value, d)| *value += step * d);
-            loss(&numbers)
-        };
-        let expected = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
-        let products = || gradient.iter().zip(&direction).map(|(&g, d)| f64::from(g) * d);
-        let got: f64 = products().sum();
-        let scale: f64 = products().map(|p| p * p).sum::<f64>().sqrt();
-        assert!(
-            (got - expected).abs() < 1e-5 * scale + 1e-7,
-            "{name}: {got}, expected {expected} ({scale})"
-        );
-        assert!(scale > 1e-3, "{name} has no gradient: {scale}");
-    }
 }
 
 /// Rounding to bf16 changes each factor by at most 2⁻⁹, and to f16 by 2⁻¹², so gradients hardly change
@@ -157,7 +115,7 @@ fn gradients_of_whole_models_are_those_of_the_definition() {
         };
         let expected = of(&oracle.tensors);
         assert!((value - expected).abs() < 1e-4, "{value}, expected {expected}");
-        check(&gradients, &oracle.tensors, of);
+        check_gradients(&gradients, &oracle.tensors, of);
     }
 }
 
@@ -183,7 +141,7 @@ fn gradients_of_adapters_are_those_of_the_definition() {
         let wide = |(name, (_, values)): (&String, &(Vec<usize>, Vec<f32>))| {
             (name.clone(), values.iter().map(|&value| f64::from(value)).collect())
         };
-        check(&gradients, &adapter.iter().map(wide).collect(), of);
+        check_gradients(&gradients, &adapter.iter().map(wide).collect(), of);
     }
 }
 
@@ -216,7 +174,7 @@ fn a_checkpointed_pass_has_the_loss_and_the_gradients_of_the_kept_tape() {
 #[test]
 fn dropout_is_part_of_a_checkpointed_pass() {
     for is_adapted in [false, true] {
-        let policy = policy(&molgpt(), is_adapted, 0.3);
+        let policy = policy(&other(), is_adapted, 0.3);
         let of = |dropout| gradients(&policy, true, dropout).0;
         let losses = [
             of(Dropout::off()),

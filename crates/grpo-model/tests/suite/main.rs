@@ -2,7 +2,6 @@
 
 mod adapters;
 mod cache;
-mod conditions;
 mod config_files;
 mod configs;
 mod damage;
@@ -10,16 +9,17 @@ mod digest;
 mod families;
 mod files;
 mod gradients;
-mod infiller;
 mod layouts;
-mod molgpt;
 mod oracle;
+mod other_family;
 mod peft;
 mod peft_refusals;
 mod precision;
 mod scoring;
-mod sequence_scorer;
 mod stored_head;
 mod support;
-mod token_classifier;
-mod torch_files;
+
+/// The families of this crate and one from outside.
+fn known_families() -> grpo_model::Families {
+    grpo_model::Families::default().with([&other_family::OTHER])
+}

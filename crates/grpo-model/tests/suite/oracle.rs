@@ -257,20 +257,6 @@ impl Oracle {
         x.iter().map(|x| norm("ln_f", x)).collect()
     }
 
-    /// Computes the logit that each character is wrong.
-    pub(crate) fn critic(&self, ids: &[u32]) -> Vec<f64> {
-        self.hidden(ids).iter().map(|x| self.linear("critic", x)[0]).collect()
-    }
-
-    /// Computes the score of a text that fits into the context.
-    pub(crate) fn score(&self, text: &[u32]) -> f64 {
-        let cls = self.size("vocab_size") as u32 - 1;
-        let first = &self.hidden(&[&[cls], text].concat())[0];
-        let raw = self.linear("score_head.direction", first)[0];
-        let of = |name: &str| self.tensors[&format!("score_head.{name}")][0];
-        1.0 / (1.0 + (-(of("scale") * raw + of("shift"))).exp())
-    }
-
     /// Returns the radians per position for each pair, and the factor applied to cosines and sines.
     fn rotary(&self, head_width: usize) -> (Vec<f64>, f64) {
         let rope = self.json.get("rope_parameters").or(self.json.get("rope_scaling"));
@@ -324,7 +310,7 @@ impl Oracle {
         }
     }
 
-    fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
+    pub(crate) fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let weight = &self.tensors[&format!("{name}.weight")];
         let mut y = if self.is("gpt2") {
             let outputs = weight.len() / x.len();
@@ -361,7 +347,7 @@ impl Oracle {
         self.json["model_type"] == family
     }
 
-    fn size(&self, key: &str) -> usize {
+    pub(crate) fn size(&self, key: &str) -> usize {
         self.json[key].as_u64().unwrap() as usize
     }
 

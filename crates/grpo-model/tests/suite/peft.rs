@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs};
+use grpo_data::Codec;
 use grpo_model::{
     Adapter, AdapterConfig, AdapterFolder, LoraConfig, ModelFolder, ModelSpec, StoredAs,
     Transformer, WeightPrecision, write_adapter,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::adapters::{lora, pairs, shaken_adapter};
-use crate::configs::{config, gpt2, language_models, llama, qwen3, with};
+use crate::configs::{config, formats, gpt2, language_models, llama, qwen3, with};
 use crate::support::{
     Weights, assert_close, largest, named_tensors, read_safetensors, safetensors_bytes, shaken,
     shakes,
@@ -75,8 +75,8 @@ fn an_adapter_says_which_numbers_it_was_trained_on() {
         spec.write(folder.path(), &model, StoredAs::F32).unwrap();
         folder
     });
-    let [first, second] = [0, 1]
-        .map(|base| ModelFolder::load(bases[base].path(), &Codecs::default(), &device).unwrap());
+    let [first, second] =
+        [0, 1].map(|base| ModelFolder::load(bases[base].path(), &formats(), &device).unwrap());
     let config = AdapterConfig::new(&lora(0.25), &first.model, "a/base");
     let (here, other) = (Path::new("here"), Path::new("other"));
     let config = config.on_base(&first.digest, here, here).unwrap();
@@ -97,8 +97,7 @@ fn an_adapter_says_which_numbers_it_was_trained_on() {
     );
     // The digest doesn't depend on the precision in which the base is loaded.
     for precision in [WeightPrecision::Bf16, WeightPrecision::Q8] {
-        let held =
-            ModelFolder::load_in(bases[0].path(), &Codecs::default(), precision, &device).unwrap();
+        let held = ModelFolder::load_in(bases[0].path(), &formats(), precision, &device).unwrap();
         assert_eq!(held.digest, first.digest);
     }
     // An adapter written by PEFT is accepted for any base.

@@ -3,7 +3,6 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor, bf16};
-use grpo_data::Codecs;
 use grpo_kernels::computes_in;
 use grpo_model::{
     Adapter, Dropout, Frozen, KvCache, LanguageModel, ModelFolder, Policy, Prepared,
@@ -12,10 +11,9 @@ use grpo_model::{
 use serde_json::json;
 
 use crate::adapters::{adapted, lora, shaken_adapter};
-use crate::configs::{config, gpt2, llama, with};
-use crate::families::{IDS, logits};
+use crate::configs::{config, formats, gpt2, llama, with};
 use crate::support::{
-    assert_same, device, host, largest, named_tensors, shaken, weights, write_model,
+    IDS, assert_same, device, host, largest, logits, named_tensors, shaken, weights, write_model,
 };
 
 /// A model whose matrices have rows of 32, 16, 64 and 40 (five blocks of 8).
@@ -30,7 +28,7 @@ fn held(json: &serde_json::Value, precision: WeightPrecision) -> Transformer {
     let config = config(json);
     let folder = tempfile::tempdir().unwrap();
     write_model(folder.path(), &config, &shaken(&config, 1, &device()));
-    ModelFolder::load_in(folder.path(), &Codecs::default(), precision, &device()).unwrap().model
+    ModelFolder::load_in(folder.path(), &formats(), precision, &device()).unwrap().model
 }
 
 /// Returns the formats in fewer bits that the device has.

@@ -2,12 +2,12 @@
 
 use grpo_model::{Frozen, all_logprobs, score_completions};
 
-use crate::configs::{config, molgpt};
+use crate::configs::{config, other};
 use crate::support::{device, shaken};
 
 #[test]
 fn the_scores_of_a_completion_are_among_those_of_all_tokens() {
-    let model = Frozen::snapshot(&shaken(&config(&molgpt()), 1, &device()));
+    let model = Frozen::snapshot(&shaken(&config(&other()), 1, &device()));
     let (prompt, completion): (&[u32], &[u32]) = (&[1, 2, 3], &[4, 0, 2]);
     for temperature in [1.0, 0.5] {
         let scores = score_completions(&model, &[(prompt, completion)], temperature).remove(0);

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor, bf16};
-use grpo_data::Codecs;
 use grpo_model::{
     Frozen, HeadKind, ModelError, ModelFolder, StoredAs, StoredTensors, score_completions,
 };
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
-use crate::configs::{config, gpt2, llama, qwen2, qwen3, with};
+use crate::configs::{config, formats, gpt2, llama, qwen2, qwen3, with};
 use crate::support::{
     Weights, named_tensors, read_safetensors, shaken, typed_safetensors, weights, write_folder,
 };
@@ -18,7 +17,7 @@ use crate::support::{
 const FAMILIES: [&str; 4] = ["gpt2", "llama", "qwen2", "qwen3"];
 
 fn load(folder: &Path) -> Result<ModelFolder, ModelError> {
-    ModelFolder::load(folder, &Codecs::default(), &Device::flex())
+    ModelFolder::load(folder, &formats(), &Device::flex())
 }
 
 /// Returns the log-probabilities that transformers computes, and those of this crate.

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use burn::module::{ModuleMapper, Param};
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{Codec, Codecs, TextCodec};
-use grpo_infill::Characters;
+use grpo_data::Codec;
 use grpo_kernels::is_cpu;
-use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
+use grpo_model::{
+    Dropout, LanguageModel, ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors,
+    TokenBatch, Transformer,
+};
 use safetensors::tensor::{Dtype, TensorView};
 
 /// Returns the device under test: the one that Burn's environment variable `BURN_DEVICE` names, or the
@@ -60,16 +64,13 @@ pub(crate) fn shaken_by(
     }
     let folder = tempfile::tempdir().unwrap();
     write_folder(folder.path(), config, &weights);
-    ModelFolder::load_model(folder.path(), device).unwrap()
+    ModelFolder::load_model(folder.path(), &config.family().into(), device).unwrap()
 }
 
-/// Writes a model directory without a vocabulary, except for character models, which require one.
+/// Writes a model directory without a vocabulary.
 pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weights) {
     let json = serde_json::to_string(config.json()).unwrap();
     std::fs::write(folder.join("config.json"), json).unwrap();
-    if config.family().reads_characters() {
-        std::fs::write(folder.join("characters.json"), characters(config).to_json()).unwrap();
-    }
     std::fs::write(folder.join("model.safetensors"), safetensors_bytes(weights)).unwrap();
 }
 
@@ -77,13 +78,6 @@ pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weight
 pub(crate) fn write_model(folder: &Path, config: &ModelConfig, model: &Transformer) {
     let spec = ModelSpec { config: config.clone(), codec: Codec::of_ids(Default::default()) };
     spec.write(folder, model, StoredAs::F32).unwrap();
-}
-
-/// Returns a vocabulary with as many IDs as the model, including MASK, PAD and CLS.
-pub(crate) fn characters(config: &ModelConfig) -> Characters {
-    let number = u32::try_from(config.description().vocabulary).unwrap() - 3;
-    let text: String = (0..number).map(|i| char::from_u32(u32::from('a') + i).unwrap()).collect();
-    Characters::from_texts([text.as_str()]).unwrap()
 }
 
 /// Returns the contents of a safetensors file with f32 tensors.
@@ -143,7 +137,61 @@ pub(crate) fn read_safetensors(path: &Path) -> Weights {
         .collect()
 }
 
-/// Codecs for models that read characters.
-pub(crate) fn codecs() -> Codecs {
-    Codecs::new(vec![Characters::CODEC])
+pub(crate) const IDS: [u32; 11] = [3, 18, 0, 7, 7, 11, 2, 16, 5, 9, 1];
+
+pub(crate) fn logits(model: &Transformer, batch: &TokenBatch) -> Vec<f64> {
+    host(model.logits(model.hidden(batch, &mut Dropout::off())))
+}
+
+/// Returns the attention weights of a model by layer, query, head and key.
+pub(crate) fn attention(model: &Transformer, ids: &[u32]) -> Vec<f64> {
+    let mut found = Vec::new();
+    for heads in model.attention_weights(ids, None) {
+        for query in 0..ids.len() {
+            let rows = heads.iter().flat_map(|head| &head[query * ids.len()..][..ids.len()]);
+            found.extend(rows.map(|weight| f64::from(*weight)));
+        }
+    }
+    found
+}
+
+/// Replaces each parameter with the sum of its gradients.
+pub(crate) struct IntoGradients(pub(crate) Vec<GradientsParams>);
+
+impl ModuleMapper for IntoGradients {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let of_parts = self.0.iter().filter_map(|part| part.get::<D>(param.id));
+        let sum = of_parts.reduce(|a, b| a + b).unwrap_or_else(|| param.val().inner().zeros_like());
+        Param::initialized(param.id, Tensor::from_inner(sum))
+    }
+}
+
+/// Checks the derivative along one direction in each tensor. `oracle` computes the loss from f64
+/// numbers.
+#[track_caller]
+pub(crate) fn check_gradients(
+    gradients: &Weights,
+    numbers: &BTreeMap<String, Vec<f64>>,
+    loss: impl Fn(&BTreeMap<String, Vec<f64>>) -> f64,
+) {
+    const STEP: f64 = 1e-5;
+    for (name, (_, gradient)) in gradients {
+        let direction: Vec<f64> =
+            shakes(&format!("towards {name}")).map(f64::from).take(gradient.len()).collect();
+        let moved = |step: f64| {
+            let mut numbers = numbers.clone();
+            let values = numbers.get_mut(name).unwrap().iter_mut().zip(&direction);
+            values.for_each(|(value, d)| *value += step * d);
+            loss(&numbers)
+        };
+        let expected = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+        let products = || gradient.iter().zip(&direction).map(|(&g, d)| f64::from(g) * d);
+        let got: f64 = products().sum();
+        let scale: f64 = products().map(|p| p * p).sum::<f64>().sqrt();
+        assert!(
+            (got - expected).abs() < 1e-5 * scale + 1e-7,
+            "{name}: {got}, expected {expected} ({scale})"
+        );
+        assert!(scale > 1e-3, "{name} has no gradient: {scale}");
+    }
 }

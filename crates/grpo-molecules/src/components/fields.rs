@@ -137,9 +137,17 @@ impl ComponentFields {
             }
         };
         let fault = |message: String| ConfigFault::from_sentence("transform", message);
-        transform
-            .check()
-            .map_err(|message| fault(format!("component '{}': {message}", self.name())))?;
+        transform.check().map_err(|message| {
+            // The user has not named the transform that a goal stands for.
+            let message = match (&self.transform, goal) {
+                (None, Some(goal)) => {
+                    let own = format!("transform {}", transform.type_name());
+                    message.replacen(&own, &format!("goal = \"{}\"", word(goal)), 1)
+                }
+                _ => message,
+            };
+            fault(format!("component '{}': {message}", self.name()))
+        })?;
         if let Some((own, goal)) = own.zip(self.goal).filter(|(own, goal)| own != goal) {
             return Err(fault(format!(
                 "component '{}' has goal = \"{}\", but transform {} rewards {}; change one of them",

@@ -110,7 +110,7 @@ impl Reward for ComponentsReward {
                 Err(
                     error
                     @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
-                ) => Outcome::Failed { reason: format!("{}: {error}", sample.text) },
+                ) => Outcome::failed(format!("{}: {error}", sample.text)),
                 Err(_) => {
                     let terms = self.aggregation.terms(&self.weighted(|_| 0.0), 1.0);
                     Outcome::Scored(Scored::new(terms, vec![("valid".into(), 0.0)]))
@@ -204,8 +204,8 @@ impl ComponentsReward {
                 molecule.values[index] = Some(scored.total);
                 self.complete(molecule);
             }
-            Some(Outcome::Abstained) => molecule.end = Some(End::Abstained),
-            Some(Outcome::Failed { reason }) => molecule.end = failed(&reason),
+            Some(Outcome::Abstained { .. }) => molecule.end = Some(End::Abstained),
+            Some(Outcome::Failed { reason, .. }) => molecule.end = failed(&reason),
             None => molecule.end = failed("the reward returned too few outcomes"),
         }
     }
@@ -245,8 +245,8 @@ impl ComponentsReward {
     /// Returns the outcome of a valid molecule.
     fn scored(&self, molecule: Partial) -> Outcome {
         let gate = match molecule.end {
-            Some(End::Failed(reason)) => return Outcome::Failed { reason },
-            Some(End::Abstained) => return Outcome::Abstained,
+            Some(End::Failed(reason)) => return Outcome::failed(reason),
+            Some(End::Abstained) => return Outcome::abstained(),
             Some(End::Rejected) => 0.0,
             None => 1.0,
         };

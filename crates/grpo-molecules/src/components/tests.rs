@@ -249,7 +249,7 @@ fn bad_settings_are_refused_with_one_sentence() {
         (json!({"property": "mw", "goal": "range"}), "set its bounds `low` and `high`"),
         (
             json!({"property": "mw", "goal": "range", "low": 5.0, "high": 1.0}),
-            "low = 5 above high = 1; swap them",
+            "component 'mw': goal = \"range\" has low = 5 above high = 1; swap them",
         ),
         (json!({"property": "mw", "transform": step(5.0, 1.0)}), "swap them"),
         (

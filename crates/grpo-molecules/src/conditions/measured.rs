@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use grpo_chem::{Descriptor, InvalidSmiles, Molecule};
-use grpo_data::DataError;
+use grpo_data::{DataError, decimal_comma_remedy};
 use rayon::prelude::*;
 
 use super::{Asked, SCAFFOLD_COLUMN, descriptor};
@@ -41,13 +41,16 @@ impl Measured {
         if let (true, Some(first)) = (measures.from_columns, records.first()) {
             let columns = measures.properties.iter().map(String::as_str);
             let columns = columns.chain(measures.scaffold.then_some(SCAFFOLD_COLUMN));
-            for column in columns {
-                if !first.conditions.contains_key(column) {
-                    return Err(DataError::Invalid(format!(
-                        "`{}` has no column {column}; add it, or set data.conditions.from_columns = false to compute the conditions",
-                        path.display()
-                    )));
-                }
+            let missing = columns.filter(|column| !first.conditions.contains_key(*column));
+            let missing: Vec<&str> = missing.collect();
+            if !missing.is_empty() {
+                let (noun, them) =
+                    if missing.len() == 1 { ("column", "it") } else { ("columns", "them") };
+                return Err(DataError::Invalid(format!(
+                    "`{}` has no {noun} {}; add {them}, or set data.conditions.from_columns = false to compute the conditions",
+                    path.display(),
+                    missing.join(", ")
+                )));
             }
         }
         let of = |record: MoleculeRecord| {
@@ -107,7 +110,8 @@ impl Measures<'_> {
             let Some(text) = cell(name) else { return Ok(None) };
             let number: Option<f64> = text.parse().ok().filter(|number: &f64| number.is_finite());
             let number = number.ok_or_else(|| {
-                DataError::Invalid(format!("column {name} has '{text}'; expected a number"))
+                let remedy = decimal_comma_remedy(&text);
+                DataError::Invalid(format!("column {name} has '{text}'; expected a number{remedy}"))
                     .at_line(path, row.line)
             })?;
             asked.properties.push((name.clone(), number));

@@ -120,7 +120,7 @@ impl Reward for ConditionsReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let outcome = |input: &RewardInput| {
             if let Err(reason) = self.check(&input.fields) {
-                return Outcome::Failed { reason };
+                return Outcome::failed(reason);
             }
             match self.score_one(input) {
                 Ok(scored) => Outcome::Scored(scored),
@@ -128,7 +128,7 @@ impl Reward for ConditionsReward {
                 Err(
                     error
                     @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
-                ) => Outcome::Failed { reason: format!("{}: {error}", input.text) },
+                ) => Outcome::failed(format!("{}: {error}", input.text)),
                 Err(_) => {
                     Outcome::Scored(Scored::new(vec![(1.0, 0.0)], vec![("valid".into(), 0.0)]))
                 }

@@ -13,6 +13,7 @@ use grpo_data::schema::Keys;
 use grpo_data::{
     ConfigFault, CounterRng, EpochOrder, OrderPosition, Prompt, Purpose, deserialize_settings,
 };
+use grpo_model::Families;
 use grpo_rewards::Reward;
 use grpo_train::TrainError;
 use schemars::JsonSchema;
@@ -151,8 +152,8 @@ impl Source for ConditionsSection {
         self.check_draws()
     }
 
-    fn check_model(&self, folder: &Path) -> anyhow::Result<()> {
-        check_causal(folder)
+    fn check_model(&self, folder: &Path, families: &Families) -> anyhow::Result<()> {
+        check_causal(folder, families)
     }
 
     fn max_new_tokens(&self) -> Option<usize> {

@@ -51,6 +51,12 @@ impl CsvRows {
         let mut row = csv::ByteRecord::new();
         csv.read_byte_record(&mut row).map_err(|error| reading_error(error, origin, 0))?;
         refuse_quotes(&quote_faults, origin)?;
+        if row.is_empty() {
+            return Err(DataError::Invalid(format!(
+                "`{}` is empty; expected a line with the names of the columns, and a row per molecule",
+                origin.path.display()
+            )));
+        }
         let line = line_of(&csv, &row);
         let names = row
             .iter()

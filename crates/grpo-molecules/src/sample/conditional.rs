@@ -158,7 +158,9 @@ impl Sampled {
 pub(super) fn summarise(all: &[Sampled]) {
     for sampled in all {
         let Accuracy { errors, similarities } = &sampled.accuracy;
-        let errors = errors.iter().map(|(name, errors)| format!("; |Δ{name}| {:.4}", mean(errors)));
+        let errors = errors
+            .iter()
+            .map(|(name, errors)| format!("; |Δ{name}| {}", four_decimals(mean(errors))));
         let scaffold = (!similarities.is_empty())
             .then(|| format!("; scaffold similarity {:.4}", sampled.accuracy.similarity()));
         say_aside(format_args!(
@@ -184,9 +186,10 @@ pub(super) fn summarise(all: &[Sampled]) {
     say_aside(format_args!("uniqueness   {:>8}", four_decimals(mean(&unique))));
     for (name, errors) in &accuracy.errors {
         say_aside(format_args!(
-            "|asked − measured| {name}: mean {:.4}, standard deviation {:.4}",
-            mean(errors),
-            sample_variance(errors).sqrt()
+            "|asked − measured| {name}: mean {}, standard deviation {}",
+            four_decimals(mean(errors)),
+            // One molecule has none.
+            four_decimals(sample_variance(errors).sqrt())
         ));
     }
     if !accuracy.similarities.is_empty() {

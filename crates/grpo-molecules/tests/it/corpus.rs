@@ -9,7 +9,13 @@ fn vocabulary() -> Vocabulary {
 }
 
 fn options() -> CorpusOptions {
-    CorpusOptions { max_tokens: 20, validation_fraction: 0.0, seed: 1, min_molecules: 1 }
+    CorpusOptions {
+        max_tokens: 20,
+        validation_fraction: 0.0,
+        seed: 1,
+        min_molecules: 1,
+        needs_conditions: true,
+    }
 }
 
 fn records<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<MoleculeRecord> {

@@ -223,7 +223,7 @@ fn damaged_files_are_named_with_the_line() {
     );
     assert_eq!(
         error(b"", Csv, false),
-        "`x` has no column `smiles`, `canonical_smiles`, `molecule` (columns: (none)); rename the column that contains the SMILES"
+        "`x` is empty; expected a line with the names of the columns, and a row per molecule"
     );
     assert_eq!(
         error(b"C\n", Smi, true),

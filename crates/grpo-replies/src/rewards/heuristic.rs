@@ -178,14 +178,14 @@ impl Reward for HeuristicReward {
             .map(|(tweet, reply)| {
                 let tweet = match tweet {
                     Ok(tweet) => &tweets[tweet.as_str()],
-                    Err(reason) => return Outcome::Failed { reason: reason.clone() },
+                    Err(reason) => return Outcome::failed(reason.clone()),
                 };
                 if let Some(value) = components::settled(reply) {
                     return self.scored(self.constant(value));
                 }
                 match self.components(reply, tweet, vector(reply)) {
                     Ok(components) => self.scored(components),
-                    Err(error) => Outcome::Failed { reason: error.to_string() },
+                    Err(error) => Outcome::failed(error.to_string()),
                 }
             })
             .collect()

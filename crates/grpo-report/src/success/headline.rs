@@ -1,7 +1,7 @@
 //! The verdict in a few words, which the page and the terminal share.
 
 use super::judged::Trend;
-use super::{AUDIT, DIVERSITY, END, Judged, LOSS, Outcome, REWARD, REWARD_KEPT, Verdict};
+use super::{AUDIT, DIVERSITY, END, INPUTS, Judged, LOSS, Outcome, REWARD, REWARD_KEPT, Verdict};
 
 impl Verdict {
     /// Returns the verdict in a few words, e.g. `Reward improved, with trade-offs`.
@@ -24,6 +24,9 @@ impl Verdict {
             }
             Outcome::Passed => ("passed", "Success"),
             Outcome::Failed if is_any(&[END], Outcome::Failed) => ("failed", "Stopped by a guard"),
+            Outcome::Failed if is_any(&[INPUTS], Outcome::Failed) => {
+                ("failed", "An input has changed since the run was started")
+            }
             Outcome::Failed if is_any(&[AUDIT], Outcome::Failed) => {
                 ("failed", "The files of the run contradict each other")
             }

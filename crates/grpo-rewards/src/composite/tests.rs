@@ -70,28 +70,28 @@ fn parts_are_transformed_weighted_and_shown() {
 /// Regression test: a component that failed was counted as 0.
 #[test]
 fn a_part_that_fails_fails_the_completion_and_no_other() {
-    let failed = || Outcome::Failed { reason: "no network".to_owned() };
+    let failed = || Outcome::failed("no network".to_owned());
     let reward = of_parts(vec![
         (
             "a",
             0.5,
             Transform::Identity {},
-            vec![scored(1.0), scored(1.0), Outcome::Abstained, scored(1.0)],
+            vec![scored(1.0), scored(1.0), Outcome::abstained(), scored(1.0)],
         ),
         ("b", 0.5, Transform::Log1p {}, vec![scored(0.0), failed(), scored(1.0), scored(-1.5)]),
     ]);
     let outcomes = reward.score(&["w".into(), "x".into(), "y".into(), "z".into()]);
     assert_eq!(outcomes[0].total(), Some(0.5));
     assert_eq!(outcomes[1].failure(), Some("part 'b': no network"));
-    assert_eq!(outcomes[2], Outcome::Abstained);
+    assert_eq!(outcomes[2], Outcome::abstained());
     assert!(outcomes[3].failure().unwrap().starts_with("part 'b': its score -1.5"));
 }
 
 #[test]
 fn a_failure_counts_more_than_an_abstention() {
-    let failed = Outcome::Failed { reason: "no network".to_owned() };
+    let failed = Outcome::failed("no network".to_owned());
     let reward = of_parts(vec![
-        ("a", 0.5, Transform::Identity {}, vec![Outcome::Abstained]),
+        ("a", 0.5, Transform::Identity {}, vec![Outcome::abstained()]),
         ("b", 0.5, Transform::Identity {}, vec![failed]),
     ]);
     assert_eq!(reward.score(&["x".into()])[0].failure(), Some("part 'b': no network"));

@@ -8,7 +8,7 @@ use super::output::Output;
 
 /// The reason why a request has no valid reply.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub enum Fault {
     /// The program exited. The request can be sent to a new process.
     Died(String),
     /// The request timed out. Perhaps only one of its completions takes too long.
@@ -31,8 +31,11 @@ impl Fault {
 }
 
 /// Creates connections to a program or server.
-pub(super) trait Carrier: Send + Sync {
-    /// Starts the program or connects to the server.
+pub trait Carrier: Send + Sync {
+    /// Starts the program or connects to the server. Notes for the user go to `output`.
+    ///
+    /// # Errors
+    /// Returns an error if there is no connection, or if `cancelled` is set.
     fn connect(
         &self,
         output: &Arc<Output>,
@@ -41,8 +44,11 @@ pub(super) trait Carrier: Send + Sync {
 }
 
 /// A connection that processes one request at a time.
-pub(super) trait Connection: Send {
+pub trait Connection: Send {
     /// Sends a request and waits for the reply, for at most `limit` and until `cancelled` is set.
+    ///
+    /// # Errors
+    /// Returns an error if no valid reply arrives.
     fn exchange(
         &mut self,
         request: &[u8],

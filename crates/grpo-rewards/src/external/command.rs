@@ -12,7 +12,7 @@ use super::carrier::{Carrier, Connection, Fault};
 use super::output::Output;
 use super::process::{self, Answers};
 use super::protocol::{Format, Shape};
-use super::section::{BuildCarrier, CarrierConfig};
+use super::section::CarrierConfig;
 
 /// Configuration of the reward type `command`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -67,9 +67,7 @@ impl CarrierConfig for CommandConfig {
         let paths = program.into_iter().chain(arguments).map(PathBuf::from);
         Ok(paths.filter(|path| path.is_file()).map(|path| ("command", path)).collect())
     }
-}
 
-impl BuildCarrier for CommandConfig {
     fn format(&self) -> Format {
         let property = self.property.clone();
         match self.format {

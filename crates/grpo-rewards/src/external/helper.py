@@ -50,12 +50,29 @@ def described(error):
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in ("<string>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"):
         frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    if is_group(error):
+        # The drawing of a group has no line with its reason.
+        listed = "; ".join(leaves(error))
+        text = "Traceback (most recent call last):\n" + "".join(traceback.format_tb(frames)) + f"{type(error).__name__}: {error}: {listed}"
+    else:
+        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     if len(text) > LONGEST:
         text = text[: LONGEST // 2] + "\n...\n" + text[-LONGEST // 2 :]
     if isinstance(error, ModuleNotFoundError):
-        text += f"\nthe interpreter is {sys.executable}; install the module for it, or set reward.interpreter to a Python that has it"
+        text += f".\nThe interpreter is {sys.executable}; install the module for it, or set reward.interpreter to a Python that has it"
     return text
+
+
+def is_group(error):
+    """Returns whether an exception is a group of others, which Python has since 3.11."""
+    return any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
+
+
+def leaves(error):
+    """Returns the type and the message of each exception of a group."""
+    if not is_group(error):
+        return ["".join(traceback.format_exception_only(type(error), error)).strip()]
+    return [leaf for one in error.exceptions for leaf in leaves(one)]
 
 
 class WrongResult(Exception):

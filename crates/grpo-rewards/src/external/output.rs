@@ -18,10 +18,10 @@ const NAME: &str = "reward.log";
 
 /// The destination of log messages. Write errors are ignored, because a full disk is reported with
 /// a better message elsewhere.
-#[derive(Default)]
-pub(super) struct Output(Mutex<State>);
+#[derive(Debug, Default)]
+pub struct Output(Mutex<State>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     file: Option<File>,
     waiting: Vec<u8>,
@@ -43,7 +43,7 @@ impl Output {
     }
 
     /// Writes a message of this program.
-    pub(super) fn note(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         self.write(format!("grpo: {text}\n").as_bytes());
     }
 }

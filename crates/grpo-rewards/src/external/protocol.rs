@@ -17,7 +17,7 @@ use crate::{Outcome, PartName, RewardInput, Scored};
 
 /// The encoding of requests and replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub enum Format {
     /// One JSON object per line.
     Json,
     /// The format of `ExternalProcess` in REINVENT 4.
@@ -29,11 +29,11 @@ pub(super) enum Format {
 
 /// The values that a reply contains for each completion in addition to the reward.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Shape {
+pub struct Shape {
     /// Component names in display order.
-    pub(super) components: Vec<String>,
+    pub components: Vec<String>,
     /// Weights of the components. If present, the reward is the weighted sum of the components.
-    pub(super) weights: Option<Vec<f64>>,
+    pub weights: Option<Vec<f64>>,
 }
 
 /// The part of a reply that refers to a single completion.
@@ -277,19 +277,19 @@ impl Shape {
     pub(super) fn outcome(&self, verdict: Verdict) -> Outcome {
         let (reward, components) = match verdict {
             Verdict::Given(reward, components) => (reward, components),
-            Verdict::Failed(reason) => return Outcome::Failed { reason },
+            Verdict::Failed(reason) => return Outcome::failed(reason),
         };
         let terms: Vec<(f64, f64)> = match &self.weights {
             // As in TRL, a function that returns null for a completion does not contribute to its
             // reward.
-            Some(_) if components.iter().all(Option::is_none) => return Outcome::Abstained,
+            Some(_) if components.iter().all(Option::is_none) => return Outcome::abstained(),
             Some(weights) => {
                 let values = components.iter().map(|value| value.unwrap_or(0.0));
                 weights.iter().copied().zip(values).collect()
             }
             None => match reward {
                 Some(reward) => vec![(1.0, reward)],
-                None => return Outcome::Abstained,
+                None => return Outcome::abstained(),
             },
         };
         let named = self.components.iter().zip(components);

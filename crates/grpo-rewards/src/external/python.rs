@@ -16,7 +16,7 @@ use super::output::Output;
 use super::process::Answers;
 use super::protocol::Shape;
 use super::reward::ExternalReward;
-use super::section::{BuildCarrier, CarrierConfig};
+use super::section::CarrierConfig;
 
 /// The helper script, which only depends on the Python standard library.
 const HELPER: &str = include_str!("helper.py");
@@ -93,9 +93,7 @@ impl CarrierConfig for PythonConfig {
             )),
         }
     }
-}
 
-impl BuildCarrier for PythonConfig {
     /// If there are several functions, each is a component of the sum.
     fn shape(&self) -> Shape {
         match &self.function {

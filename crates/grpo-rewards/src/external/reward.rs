@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,7 @@ use crate::{ExternalCalls, Identity, ItemTime, Outcome, PartName, Reward, Reward
 const MOST_DEATHS: usize = 16;
 
 /// A reward computed by an external program or server.
-pub(crate) struct ExternalReward {
+pub struct ExternalReward {
     pub(super) carrier: Box<dyn Carrier>,
     format: Format,
     shape: Shape,
@@ -34,6 +35,12 @@ pub(crate) struct ExternalReward {
     calls: Mutex<ExternalCalls>,
     /// Set after an interrupt. Requests in progress end shortly afterwards, and new ones fail.
     cancelled: AtomicBool,
+}
+
+impl fmt::Debug for ExternalReward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExternalReward").field("settings", &self.settings).finish_non_exhaustive()
+    }
 }
 
 /// A verdict and the note on the completion.
@@ -293,7 +300,7 @@ impl ExternalReward {
             return Some((self.shape.invalid(reward), None));
         }
         let reason = self.format.check(sample).err()?;
-        Some((Outcome::Failed { reason }, None))
+        Some((Outcome::failed(reason), None))
     }
 
     fn cached(&self, key: &Key) -> Option<Entry> {
@@ -322,10 +329,10 @@ impl Reward for ExternalReward {
         }
         match self.settings.on_failure {
             OnFailure::Fail => outcomes,
-            OnFailure::Stop => vec![Outcome::Failed { reason }; samples.len()],
+            OnFailure::Stop => vec![Outcome::failed(reason); samples.len()],
             OnFailure::Abstain => {
                 let abstained = |outcome: Outcome| match outcome {
-                    Outcome::Failed { .. } => Outcome::Abstained,
+                    Outcome::Failed { .. } => Outcome::abstained(),
                     other => other,
                 };
                 outcomes.into_iter().map(abstained).collect()
@@ -358,6 +365,10 @@ impl Reward for ExternalReward {
 
     fn uses_identity(&self) -> bool {
         true
+    }
+
+    fn scores_invalid(&self) -> bool {
+        self.settings.invalid_reward().is_none()
     }
 
     fn cancel(&self) {

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_data::schema::Both;
 use grpo_data::{ConfigFault, deserialize_settings};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -14,45 +16,69 @@ use super::protocol::{Format, Shape};
 use super::reward::ExternalReward;
 use super::settings::{SHARED, Settings};
 use crate::composite::reserved_for;
-use crate::{FromRegistry, Reward, RewardRegistry, RewardSpec};
+use crate::{FromRegistry, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 /// The settings that are specific to a type of external reward.
-pub(crate) trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
+pub trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
     /// Validates the settings without accessing files.
+    ///
+    /// # Errors
+    /// Returns an error if a setting is out of range or if settings contradict each other.
     fn check(&self) -> Result<(), ConfigFault>;
 
     /// Describes the program or server, e.g. "runs `python3 score.py`".
     fn describe(&self) -> String;
 
+    /// Returns what a reply contains for each completion.
+    fn shape(&self) -> Shape;
+
+    /// Creates the carrier.
+    ///
+    /// # Errors
+    /// Returns an error if a file or program does not exist.
+    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault>;
+
     /// Returns the files of the reward, each with the key that refers to it.
+    ///
+    /// # Errors
+    /// Returns an error if a file does not exist.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         Ok(Vec::new())
     }
-}
 
-/// Creates a carrier from its settings.
-pub(super) trait BuildCarrier: CarrierConfig {
+    /// Returns the encoding of requests and replies.
     fn format(&self) -> Format {
         Format::Json
     }
 
-    fn shape(&self) -> Shape;
-
-    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault>;
-
     /// Prepares a new reward before its first use.
+    ///
+    /// # Errors
+    /// Returns an error if the program does not start.
     fn prepare(&self, _: &ExternalReward) -> Result<(), ConfigFault> {
         Ok(())
     }
 }
 
-/// The configuration of an external reward.
+/// The section of an external reward: the settings of its carrier, and those that all of them share.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct External<C> {
+pub struct External<C> {
     #[serde(flatten)]
     carrier: C,
     #[serde(flatten)]
     settings: Settings,
+}
+
+impl RewardKind {
+    /// Creates a reward type that a program or a server computes. Its section has the keys of `C`, and those
+    /// that all of them have.
+    pub const fn external<C>(type_name: &'static str) -> Self
+    where
+        C: CarrierConfig + JsonSchema + 'static,
+        External<C>: RewardSpec + Serialize + FromRegistry,
+    {
+        Self::composed::<External<C>, Both<C, Settings>>(type_name)
+    }
 }
 
 impl<C: DeserializeOwned> FromRegistry for External<C> {
@@ -63,7 +89,7 @@ impl<C: DeserializeOwned> FromRegistry for External<C> {
     }
 }
 
-impl<C: BuildCarrier> RewardSpec for External<C> {
+impl<C: CarrierConfig> RewardSpec for External<C> {
     fn check(&self) -> Result<(), ConfigFault> {
         self.settings.check()?;
         check_components(&self.carrier.shape())?;

@@ -3,7 +3,6 @@
 mod hostile;
 mod identities;
 mod results;
-mod servers;
 mod trl;
 
 use std::fs;
@@ -73,7 +72,7 @@ fn the_short_signature_gets_a_completion() {
         json!({}),
     );
     assert_eq!(totals(&score(&*reward, &["ab", "", "abc"])), [Some(2.0), None, Some(3.0)]);
-    assert_eq!(score(&*reward, &[""]), [Outcome::Abstained]);
+    assert_eq!(score(&*reward, &[""]), [Outcome::abstained()]);
     assert!(reward.is_deterministic());
 }
 
@@ -257,20 +256,6 @@ fn programs_that_are_not_there_are_refused() {
             json!({"type": "command", "command": ["sh"], "components": ["a b"]}),
             "invalid reward component name 'a b'",
         ),
-        (json!({"type": "http", "url": "https://localhost/"}), "is not a supported URL"),
-        (json!({"type": "http", "url": "localhost:8000"}), "is not a supported URL"),
-        (json!({"type": "http", "url": "http://me:secret@host/a"}), "\"http://***@host/a\" is not"),
-        (json!({"type": "http", "url": "http://[::1"}), "is not a supported URL"),
-        (json!({"type": "http", "url": ["http://a", "b"]}), "\"b\" is not a supported URL"),
-        (json!({"type": "http", "url": []}), "is an empty list"),
-        (
-            json!({"type": "http", "url": "http://127.0.0.1:99999/score"}),
-            "reward.url = \"http://127.0.0.1:99999/score\" is not a supported URL: the port `99999` is not a number from 1 to 65535; expected one such as http://localhost:8000/score",
-        ),
-        (json!({"type": "http", "url": ["http://a:1", "http://[::1]:0"]}), "the port `0` is not"),
-        (json!({"type": "http", "url": "http://a:?x"}), "the port `` is not"),
-        (json!({"type": "http", "url": "http://a:-1"}), "the port `-1` is not"),
-        (json!({"type": "http", "url": "http://a:80x/"}), "the port `80x` is not"),
     ] {
         let reason = refusal(settings);
         assert!(reason.contains(expected), "{reason}");

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use grpo_data::{Group, Prompt, Purpose};
 use grpo_model::{Dropout, Frozen, LanguageModel, RolloutActivations, TokenBatch, Transformer};
-use grpo_rollout::{Autoregressive, Rollout, StepKey};
+use grpo_rollout::{Autoregressive, Engine, StepKey};
 
 use crate::support::{KEY, VOCABULARY, completions, in_pool, model, prompts, scaled, settings};
 
@@ -14,7 +14,7 @@ fn sample(kept: &RolloutActivations, threads: usize, key: StepKey) -> Vec<Group>
     let mut settings = settings();
     settings.batch_size = 16;
     let rollout = Autoregressive::new(settings, &model, 4).unwrap();
-    let rollout: &dyn Rollout<Transformer> = &rollout;
+    let rollout: &dyn Engine<Transformer> = &rollout;
     let rollout = rollout.keeping(kept.clone()).unwrap();
     in_pool(threads, || rollout.sample(&Frozen::snapshot(&model), &prompts, key)).unwrap()
 }

@@ -2,18 +2,21 @@
 
 use grpo_data::{Completion, Group, Prefix, Prompt};
 use grpo_logprob::{Targets, score};
-use grpo_model::{Frozen, ModelConfig, MolGptConfig, TokenBatch, Transformer, WeightPrecision};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
+use grpo_model::{Frozen, TokenBatch, Transformer, WeightPrecision};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings};
+
+use serde_json::json;
 
 use crate::support::{
-    CONTEXT, KEY, VOCABULARY, all_ids, completions, in_pool, prompts, settings, shaken,
+    CONTEXT, KEY, VOCABULARY, all_ids, completions, in_pool, other, prompts, settings, shaken,
 };
 
 fn model(lstm: bool) -> Transformer {
-    let mut sizes = MolGptConfig::new(VOCABULARY, CONTEXT, 2, 2, 16);
-    (sizes.num_props, sizes.partial_props, sizes.scaffold) = (2, true, true);
-    (sizes.lstm, sizes.lstm_layers) = (lstm, if lstm { 2 } else { 0 });
-    shaken(ModelConfig::molgpt(&sizes).unwrap(), 2.0, 0.4, WeightPrecision::F32)
+    let config = other(json!({
+        "vocab_size": VOCABULARY, "block_size": CONTEXT, "n_layer": 2, "n_head": 2, "n_embd": 16,
+        "num_props": 2, "lstm_layers": if lstm { 2 } else { 0 },
+    }));
+    shaken(config, 2.0, 0.4, WeightPrecision::F32)
 }
 
 /// The prompts of the other tests with conditions of different lengths, one of them without any.

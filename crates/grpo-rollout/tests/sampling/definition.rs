@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use grpo_data::{Finish, Group};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, TokenBatch, Transformer};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings};
 
 use crate::support::{
     CONTEXT, END, KEY, VOCABULARY, all_ids, bent, completions, distribution, forbidding, model,

@@ -7,13 +7,13 @@ use burn::tensor::Tensor;
 use grpo_data::{Group, Prompt, SampleKey};
 use grpo_logprob::Head;
 use grpo_model::{
-    CacheSlot, Dropout, Frozen, KvCache, LanguageModel, ModelConfig, MolGptConfig, TokenBatch,
-    Transformer, WeightPrecision,
+    CacheSlot, Dropout, Frozen, KvCache, LanguageModel, TokenBatch, Transformer, WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StopRule};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StopRule};
+use serde_json::json;
 
 use crate::support::{
-    KEY, VOCABULARY, completions, distribution, forbidding, in_pool, prompt, shaken,
+    KEY, VOCABULARY, completions, distribution, forbidding, in_pool, other, prompt, shaken,
 };
 
 /// Input of one forward pass.
@@ -37,7 +37,9 @@ struct Watched {
 
 impl Watched {
     fn new(context: usize) -> Self {
-        let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, context, 1, 1, 8)).unwrap();
+        let config = other(json!({
+            "vocab_size": VOCABULARY, "block_size": context, "n_layer": 1, "n_head": 1, "n_embd": 8,
+        }));
         let model = shaken(config, 2.0, 0.4, WeightPrecision::F32);
         Self { model, passes: Arc::default() }
     }

@@ -8,13 +8,13 @@ use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Completion, Finish, SampleKey, SampledUnder};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{
-    Adapted, Adapter, Frozen, LanguageModel, LoraConfig, ModelConfig, MolGptConfig, Policy,
-    Transformer, WeightPrecision,
+    Adapted, Adapter, Frozen, LanguageModel, LoraConfig, ModelConfig, Policy, Transformer,
+    WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings};
 use serde_json::{Value, json};
 
-use crate::support::{END, KEY, completions, in_pool, prompt, shaken, shakes};
+use crate::support::{END, KEY, completions, in_pool, other, prompt, shaken, shakes};
 
 /// Prompt lengths around the cache page size: one token, just under a page, one page, just over a
 /// page, and more than two pages.
@@ -100,9 +100,11 @@ fn check(policy: &Policy, what: &Sampled) -> usize {
     expected.iter().map(|completion| completion.logprobs.len()).sum()
 }
 
-fn molgpt(vocabulary: usize, width: usize, heads: usize) -> Transformer {
-    let sizes = MolGptConfig::new(vocabulary, 96, 2, heads, width);
-    shaken(ModelConfig::molgpt(&sizes).unwrap(), 2.0, 0.4, WeightPrecision::F32)
+fn with_own_head(vocabulary: usize, width: usize, heads: usize) -> Transformer {
+    let config = other(json!({
+        "vocab_size": vocabulary, "block_size": 96, "n_layer": 2, "n_head": heads, "n_embd": width,
+    }));
+    shaken(config, 2.0, 0.4, WeightPrecision::F32)
 }
 
 fn of_json(json: &Value, precision: WeightPrecision) -> Policy {
@@ -152,7 +154,7 @@ fn a_hundred_thousand_tokens_of_small_models() {
         "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 100.0, "head_dim": 10,
     });
-    let small = molgpt(30, 18, 3);
+    let small = with_own_head(30, 18, 3);
     let models = [
         (Policy::Whole(small.clone()), plain(88, 40)),
         (adapted(&small, 2), truncated(88, 40)),
@@ -170,7 +172,7 @@ fn a_hundred_thousand_tokens_of_small_models() {
 /// and attention of 64 · 4 heads into tasks.
 #[test]
 fn models_so_wide_that_work_is_cut() {
-    let wide = molgpt(300, 160, 4);
+    let wide = with_own_head(300, 160, 4);
     check(&Policy::Whole(wide.clone()), &plain(9, 12));
     check(&adapted(&wide, 8), &plain(9, 12));
     check(&of_json(&llama(160, 4, 424, 300), WeightPrecision::Bf16), &truncated(9, 12));

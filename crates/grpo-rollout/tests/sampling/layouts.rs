@@ -3,7 +3,7 @@
 use grpo_data::{Finish, Group, Purpose, SampleKey};
 use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey, StopRule};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey, StopRule};
 
 use crate::support::{
     KEY, all_ids, bent, completions, distribution, model, prompts, sample, settings,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
-use grpo_rollout::{Autoregressive, Rollout, RolloutError, RolloutSettings};
+use grpo_rollout::{Autoregressive, Engine, RolloutError, RolloutSettings};
 
 use crate::support::{KEY, VOCABULARY, in_pool, model, prompt, scaled, settings};
 

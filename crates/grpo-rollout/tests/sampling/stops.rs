@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use grpo_data::{Completion, Finish, Group, SampleKey};
 use grpo_model::Frozen;
-use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutError, RolloutSettings, StopRule};
+use grpo_rollout::{Autoregressive, Decode, Engine, RolloutError, RolloutSettings, StopRule};
 
 use crate::support::{
     END, KEY, completions, distribution, forbidding, in_pool, model, prompts, sample, settings,

@@ -1,19 +1,30 @@
 //! Models, settings and prompts that are shared by several tests.
 
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs, Completion, Group, Prompt, Purpose};
+use grpo_data::{Codec, Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{
-    Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
+    Frozen, ModelConfig, ModelFolder, ModelFormats, ModelSpec, StoredAs, Transformer,
     WeightPrecision,
 };
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
+use serde_json::{Value, json};
+
+use crate::other_family::OTHER;
 
 pub(crate) const VOCABULARY: usize = 12;
 pub(crate) const CONTEXT: usize = 20;
 pub(crate) const END: u32 = 0;
 pub(crate) const KEY: StepKey =
     StepKey { seed: 7, purpose: Purpose::SAMPLING, step: 3, policy_version: 5 };
+
+/// Returns the configuration of a model of [`OTHER`]. It takes tokens and two values if `num_props`
+/// is 2.
+pub(crate) fn other(sizes: Value) -> ModelConfig {
+    let Value::Object(mut json) = sizes else { panic!("an object") };
+    json.insert("model_type".to_owned(), OTHER.name.into());
+    ModelConfig::new(&OTHER, json).unwrap()
+}
 
 /// Creates a small model whose probabilities are far from uniform.
 pub(crate) fn model() -> Transformer {
@@ -22,7 +33,9 @@ pub(crate) fn model() -> Transformer {
 
 /// Creates a model whose initial weights are scaled by `scale` and then perturbed.
 pub(crate) fn scaled(scale: f32) -> Transformer {
-    let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, CONTEXT, 2, 2, 16)).unwrap();
+    let config = other(json!({
+        "vocab_size": VOCABULARY, "block_size": CONTEXT, "n_layer": 2, "n_head": 2, "n_embd": 16,
+    }));
     shaken(config, scale, 0.4, WeightPrecision::F32)
 }
 
@@ -36,6 +49,7 @@ pub(crate) fn shaken(
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
     let model = Transformer::random(&config, 1, &device).unwrap();
+    let formats = ModelFormats { families: config.family().into(), ..ModelFormats::default() };
     let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
@@ -46,7 +60,7 @@ pub(crate) fn shaken(
         number.copy_from_slice(&(scale * value + shake * away).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load_in(folder.path(), &Codecs::default(), precision, &device).unwrap().model
+    ModelFolder::load_in(folder.path(), &formats, precision, &device).unwrap().model
 }
 
 /// Returns numbers between −½ and ½.

@@ -17,6 +17,9 @@ use crate::completions::name_of;
 use crate::folder::{EVENTS, LEDGER, METRICS};
 use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
 
+/// Name of the property that the input files are those that the run was started with.
+pub const INPUTS: &str = "inputs";
+
 /// Checks the files of a run against recorded hashes. Does not load any weights. Files and lines that
 /// cannot be read violate the property `files`, and the others are checked all the same.
 pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Vec<Finding> {
@@ -121,8 +124,10 @@ impl Records<'_> {
     /// Checks that input files have not changed and that model folders have no new files, which a
     /// resumed run would read. Files that no longer exist are skipped.
     fn inputs(&self) -> Option<Finding> {
-        const PROPERTY: &str = "inputs";
-        let files = &self.info?.data;
+        const PROPERTY: &str = INPUTS;
+        let mut info = self.info?.clone();
+        info.find_renamed();
+        let files = &info.data;
         let mut violations = Vec::new();
         let mut missing = None;
         for file in files {
@@ -347,7 +352,7 @@ fn step_at(lines: &[ChainLine], number: u64) -> Option<u64> {
 }
 
 /// Roles of input files whose whole folder is read.
-const FOLDER_ROLES: [&str; 3] = ["model", "adapter", "infiller"];
+const FOLDER_ROLES: [&str; 2] = ["model", "adapter"];
 
 /// Returns the files in model and adapter folders that are not listed as inputs.
 fn added_inputs(files: &[DataFile]) -> Vec<PathBuf> {

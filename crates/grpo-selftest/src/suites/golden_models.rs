@@ -9,10 +9,10 @@ use grpo_model::{
     TokenBatch, Transformer,
 };
 
-use crate::SelftestError;
 use crate::golden::{ExpectedAdapter, ExpectedSentence, ExpectedSequence, GoldenModel};
 use crate::report::{Suite, Tolerance};
 use crate::tensors::{Precision, host};
+use crate::{Options, SelftestError};
 
 /// Tolerance for logits from two f32 implementations.
 pub(super) const LOGITS: f64 = 2e-4;
@@ -24,10 +24,10 @@ const LAYOUTS: f64 = 1e-5;
 pub(super) fn policy(
     golden: &GoldenModel,
     expected: &[ExpectedSequence],
-    device: &Device,
+    options: &Options,
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("policy", golden, "transformers");
-    let model = load(&golden.path, device)?;
+    let model = load(&golden.path, options, &options.device)?;
     for (number, sequence) in expected.iter().enumerate() {
         let ExpectedSequence { prompt, completion, greedy, .. } = sequence;
         let key = |name: &str| format!("sequences[{number}].{name}");
@@ -150,10 +150,10 @@ impl Layout {
 pub(super) fn encoder(
     golden: &GoldenModel,
     expected: &[ExpectedSentence],
-    device: &Device,
+    options: &Options,
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("encoder", golden, "transformers");
-    let model = load(&golden.path, device)?;
+    let model = load(&golden.path, options, &options.device)?;
     for (number, ExpectedSentence { input_ids, .. }) in expected.iter().enumerate() {
         let key = format!("sequences[{number}].input_ids");
         check_ids(golden, &key, input_ids, 1, &model)?;
@@ -188,14 +188,14 @@ pub(super) fn encoder(
 pub(super) fn adapter(
     golden: &GoldenModel,
     expected: &ExpectedAdapter,
-    device: &Device,
+    options: &Options,
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("adapter", golden, "PEFT");
     let base = golden.path.parent().unwrap_or(&golden.path).join(&expected.base);
-    let model = load(&base, device)?;
+    let model = load(&base, options, &options.device)?;
     check_ids(golden, "input_ids", &expected.input_ids, 1, &model)?;
     check_length(golden, "input_ids", expected.input_ids.len(), &model)?;
-    let folder = AdapterFolder::load(&golden.path, &model, device)?;
+    let folder = AdapterFolder::load(&golden.path, &model, &options.device)?;
     let merged = model.merged(&folder.adapter);
     let adapted = Policy::Adapted(Adapted::new(&model, folder.adapter));
     let expected_logits = expected.logits.concat();
@@ -215,8 +215,12 @@ pub(super) fn start(name: &'static str, golden: &GoldenModel, by: &str) -> Suite
     Suite::new(name, format!("{by}, {}", golden.name), Precision::F32)
 }
 
-pub(super) fn load(folder: &Path, device: &Device) -> Result<Transformer, SelftestError> {
-    Ok(ModelFolder::load_model(folder, device)?)
+pub(super) fn load(
+    folder: &Path,
+    options: &Options,
+    device: &Device,
+) -> Result<Transformer, SelftestError> {
+    Ok(ModelFolder::load_model(folder, &options.families, device)?)
 }
 
 /// Checks that there are enough ids and that they are within the vocabulary.

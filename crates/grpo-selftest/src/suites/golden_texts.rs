@@ -1,21 +1,21 @@
 //! Compares infillers and sequence scorers with results from PyTorch.
 
-use burn::tensor::Device;
-use grpo_model::{Dropout, LanguageModel, SequenceScorer, TokenBatch};
+use grpo_kernels::{gather_rows, indices};
+use grpo_model::{Dropout, HeadKind, LanguageModel, TokenBatch, Transformer};
 
 use super::golden_models::{LOGITS, SCORES, check_ids, check_length, load, start};
-use crate::SelftestError;
 use crate::golden::{ExpectedBlanks, ExpectedScore, GoldenModel};
 use crate::report::{Suite, Tolerance};
 use crate::tensors::host;
+use crate::{Options, SelftestError};
 
 pub(super) fn infiller(
     golden: &GoldenModel,
     expected: &[ExpectedBlanks],
-    device: &Device,
+    options: &Options,
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("infiller", golden, "torch");
-    let model = load(&golden.path, device)?;
+    let model = load(&golden.path, options, &options.device)?;
     for (number, ExpectedBlanks { text, .. }) in expected.iter().enumerate() {
         let key = format!("sequences[{number}].text");
         check_ids(golden, &key, text, 1, &model)?;
@@ -40,19 +40,19 @@ pub(super) fn infiller(
 pub(super) fn scorer(
     golden: &GoldenModel,
     expected: &[ExpectedScore],
-    device: &Device,
+    options: &Options,
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("judge", golden, "torch");
-    let model = load(&golden.path, device)?;
+    let model = load(&golden.path, options, &options.device)?;
     for (number, ExpectedScore { text, .. }) in expected.iter().enumerate() {
         check_ids(golden, &format!("sequences[{number}].text"), text, 0, &model)?;
     }
-    let scorer = SequenceScorer::new(model)?;
+    if model.description().head != HeadKind::Score {
+        return Err(golden.fault("sequences", "the model in this folder has no scores".to_owned()));
+    }
     let texts: Vec<&[u32]> = expected.iter().map(|text| text.text.as_slice()).collect();
-    let all = scorer.batch(&texts, scorer.cls_id());
-    let together = host(scorer.forward(&all, &mut Dropout::off()));
-    for (number, (text, together)) in expected.iter().zip(together).enumerate() {
-        let alone = scorer.score(&text.text);
+    for (number, (text, together)) in expected.iter().zip(scores(&model, &texts)).enumerate() {
+        let alone = scores(&model, &[text.text.as_slice()])[0];
         for (label, got) in [("alone", alone), ("packed together", together)] {
             let mut case = suite.case(format!("text {number}, {label}"));
             let bound = Tolerance::EXACT.plus(SCORES);
@@ -60,4 +60,19 @@ pub(super) fn scorer(
         }
     }
     Ok(suite)
+}
+
+/// Scores texts packed together. Each is read behind CLS, without PAD, and up to the context.
+fn scores(model: &Transformer, texts: &[&[u32]]) -> Vec<f64> {
+    let cls = model.vocabulary_size() as u32 - 1;
+    let mut batch = TokenBatch::new();
+    for text in texts {
+        let text = text.iter().copied().filter(|&id| id != cls - 1);
+        let ids = std::iter::once(cls).chain(text).take(model.context_length());
+        batch.push(&ids.collect::<Vec<u32>>());
+    }
+    let hidden = model.hidden(&batch, &mut Dropout::off());
+    let first = (0..batch.sequences()).map(|index| batch.rows(index).start);
+    let first = indices(first, &hidden.device());
+    model.score(gather_rows(hidden, first)).map(host).unwrap_or_default()
 }

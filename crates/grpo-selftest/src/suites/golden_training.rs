@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use burn::tensor::{Device, TensorData};
+use burn::tensor::TensorData;
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
-use grpo_model::{Frozen, Parameter, Policy, Positions, StoredTensors, Transformer, parameters};
+use grpo_model::{
+    Frozen, Parameter, Policy, Positions, QueryKeyNorm, StoredTensors, Transformer, parameters,
+};
 use grpo_rewards::{Outcome, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, EvalConfig, GrpoConfig, LearnResult, Learner, LossSettings,
@@ -13,9 +15,9 @@ use grpo_train::{
 };
 
 use super::golden_models::{LOGITS, check_ids, check_length, load, logits, start};
-use crate::SelftestError;
 use crate::golden::{ExpectedTraining, GoldenModel};
 use crate::report::{Suite, Tolerance};
+use crate::{Options, SelftestError};
 
 /// Relative tolerance for the gradient norm and for the loss, which counts as at least 0.01.
 const OF_STEP: f64 = 1e-3;
@@ -26,11 +28,12 @@ const OF_DISTANCE: f64 = 3e-3;
 pub(super) fn suite(
     golden: &GoldenModel,
     expected: &ExpectedTraining,
-    device: &Device,
+    options: &Options,
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("optimizer steps", golden, "TRL and torch");
-    let before = load(&golden.path.join("before"), &device.clone().autodiff())?;
-    let after = load(&golden.path.join("after"), device)?;
+    let device = &options.device;
+    let before = load(&golden.path.join("before"), options, &device.clone().autodiff())?;
+    let after = load(&golden.path.join("after"), options, device)?;
     if before.description() != after.description() {
         let problem = "the models in before and after have different sizes";
         return Err(golden.fault("steps", problem.to_owned()));
@@ -137,7 +140,8 @@ fn weights(
 /// be rotated by an angle that depends on the key.
 fn has_idle_key_biases(model: &Transformer) -> bool {
     let of = model.description();
-    let are_compared_as_they_are = of.positions == Positions::Learned && !of.query_key_norm;
+    let are_compared_as_they_are =
+        of.positions == Positions::Learned && of.query_key_norm == QueryKeyNorm::None;
     of.joint_inputs && of.biases.attention_inputs && are_compared_as_they_are
 }
 

@@ -14,7 +14,7 @@ mod losses;
 mod products;
 mod scores;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::Device;
 use grpo_data::regular_file;
@@ -24,17 +24,7 @@ use crate::golden::{
     Expected, GoldenAdvantages, GoldenLoss, GoldenModel, read_advantages, read_losses, read_models,
 };
 use crate::tensors::Precision;
-use crate::{Report, SelftestError, Suite};
-
-/// Self-test options.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Optional folder to test with. It may contain `advantages.json` or `losses.json`, which
-    /// replace the built-in files, or model folders with an `expected.json`.
-    pub golden: Option<PathBuf>,
-    /// Device to test.
-    pub device: Device,
-}
+use crate::{Options, Report, SelftestError, Suite};
 
 /// Runs all suites.
 ///
@@ -55,7 +45,7 @@ pub fn run(options: &Options) -> Result<Report, SelftestError> {
     suites.extend(of_scores(device));
     suites.extend([Half::Bf16, Half::F16].map(|format| products::suite(format, device)));
     for golden in &models {
-        suites.push(of_model(golden, device)?);
+        suites.push(of_model(golden, options)?);
     }
     Ok(Report { suites })
 }
@@ -101,15 +91,15 @@ fn of_scores(device: &Device) -> Vec<Suite> {
     values.chain(gradients).collect()
 }
 
-fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestError> {
+fn of_model(golden: &GoldenModel, options: &Options) -> Result<Suite, SelftestError> {
     match &golden.expected {
-        Expected::Policy(sequences) => golden_models::policy(golden, sequences, device),
-        Expected::Encoder(sentences) => golden_models::encoder(golden, sentences, device),
-        Expected::Embedder(texts) => golden_embedder::suite(golden, texts, device),
-        Expected::Infiller(texts) => golden_texts::infiller(golden, texts, device),
-        Expected::Scorer(texts) => golden_texts::scorer(golden, texts, device),
-        Expected::Adapter(expected) => golden_models::adapter(golden, expected, device),
-        Expected::Training(expected) => golden_training::suite(golden, expected, device),
+        Expected::Policy(sequences) => golden_models::policy(golden, sequences, options),
+        Expected::Encoder(sentences) => golden_models::encoder(golden, sentences, options),
+        Expected::Embedder(texts) => golden_embedder::suite(golden, texts, &options.device),
+        Expected::Infiller(texts) => golden_texts::infiller(golden, texts, options),
+        Expected::Scorer(texts) => golden_texts::scorer(golden, texts, options),
+        Expected::Adapter(expected) => golden_models::adapter(golden, expected, options),
+        Expected::Training(expected) => golden_training::suite(golden, expected, options),
     }
 }
 

@@ -177,7 +177,11 @@ fn no_json_and_no_cases() {
 fn folders() {
     #[track_caller]
     fn check(golden: &Path, expected: &str) {
-        let options = Options { golden: Some(golden.to_owned()), device: Device::flex() };
+        let options = Options {
+            golden: Some(golden.to_owned()),
+            device: Device::flex(),
+            families: crate::families(),
+        };
         let error = run(&options).unwrap_err().to_string();
         let shown = golden.display().to_string();
         assert_eq!(error.replace(&shown, "G"), expected);

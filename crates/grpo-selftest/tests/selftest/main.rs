@@ -3,3 +3,10 @@
 mod files;
 mod models;
 mod report;
+
+use grpo_model::Families;
+
+/// The families of the fixtures.
+fn families() -> Families {
+    Families::default().with(grpo_infill::FAMILIES)
+}

@@ -11,7 +11,9 @@ use tempfile::TempDir;
 #[test]
 fn other_programs_compute_the_same_of_the_same_models() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
-    let report = run(&Options { golden: Some(golden), device: Device::flex() }).unwrap();
+    let report =
+        run(&Options { golden: Some(golden), device: Device::flex(), families: crate::families() })
+            .unwrap();
     let of_models = |suite: &&Suite| {
         ["policy", "encoder", "embedder", "infiller", "judge", "adapter", "optimizer steps"]
             .contains(&suite.name)
@@ -43,7 +45,9 @@ fn other_programs_compute_the_same_of_the_same_models() {
 #[test]
 fn one_model_folder_will_do() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models/lora-gpt2");
-    let report = run(&Options { golden: Some(golden), device: Device::flex() }).unwrap();
+    let report =
+        run(&Options { golden: Some(golden), device: Device::flex(), families: crate::families() })
+            .unwrap();
     let last = report.suites.last().unwrap();
     assert_eq!((last.against.as_str(), last.cases, report.passed()), ("PEFT, lora-gpt2", 2, true));
 }
@@ -69,7 +73,11 @@ fn miss_of_changed_weight(name: &str, index: usize, more: f32) -> Option<String>
     let value = f32::from_le_bytes(weight.try_into().unwrap());
     weight.copy_from_slice(&(value + more).to_le_bytes());
     fs::write(&weights, bytes).unwrap();
-    let options = Options { golden: Some(changed.path().to_owned()), device: Device::flex() };
+    let options = Options {
+        golden: Some(changed.path().to_owned()),
+        device: Device::flex(),
+        families: crate::families(),
+    };
     let mut misses = run(&options).unwrap().suites.pop().unwrap().misses.into_iter();
     let miss = misses.next()?;
     assert_eq!((miss.label.as_str(), misses.len()), (name, 0));

@@ -9,7 +9,11 @@ use grpo_selftest::{Miss, Options, Report, SelftestError, run};
 use serde_json::{Value, json};
 
 fn run_on(golden: Option<&Path>) -> Result<Report, SelftestError> {
-    run(&Options { golden: golden.map(Path::to_owned), device: Device::flex() })
+    run(&Options {
+        golden: golden.map(Path::to_owned),
+        device: Device::flex(),
+        families: crate::families(),
+    })
 }
 
 fn built_in(name: &str) -> Value {

@@ -83,7 +83,10 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Updates the policy with replayed completions. Their advantages are relative to the completions that
     /// were sampled in the step. No sampler mismatch is computed for them.
-    pub(crate) fn replay(
+    ///
+    /// # Errors
+    /// Returns an error if a loss or gradient is not finite.
+    pub fn replay(
         &mut self,
         groups: &mut [Group],
         sampled: &LearnResult,

@@ -11,28 +11,32 @@ use crate::supervised::{Cut, GradientSum, by_tokens};
 use crate::{PretrainConfig, TrainError};
 
 /// Cross-entropy of one step.
-pub(crate) struct CrossEntropy {
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy {
     /// Mean cross-entropy over target tokens.
-    pub(crate) loss: f64,
+    pub loss: f64,
     /// Mean entropy of the next-token distribution over target tokens, if it is part of the loss.
-    pub(crate) entropy: Option<f64>,
+    pub entropy: Option<f64>,
 }
 
 /// Loss weights.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weights {
+pub struct LossWeights {
     /// Weight of the cross-entropy.
-    pub(crate) loss: f64,
+    pub loss: f64,
     /// Weight of the entropy, which is subtracted. `None` disables the term.
-    pub(crate) entropy: Option<f64>,
+    pub entropy: Option<f64>,
 }
 
 /// Returns the mean cross-entropy and, if it has a weight, the mean entropy of a batch. Adds their
 /// weighted gradients to `gradients`.
-pub(crate) fn cross_entropy<M: LanguageModel>(
+///
+/// # Errors
+/// Returns an error if the loss is not finite.
+pub fn cross_entropy<M: LanguageModel>(
     model: &M,
     batch: &[&Example],
-    weights: Weights,
+    weights: LossWeights,
     cut: Cut,
     dropout: &mut Dropout,
     gradients: &mut GradientSum,

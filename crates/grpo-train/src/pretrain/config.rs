@@ -298,7 +298,11 @@ impl SampledEvalConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         self.check_ranges("pretrain.eval")?;
         let Some(embedder) = &self.embedder else { return Ok(()) };
-        diversity_measure::check("pretrain.eval", DiversityMeasure::Semantic, Some(embedder))
+        diversity_measure::check_measure(
+            "pretrain.eval",
+            DiversityMeasure::Semantic,
+            Some(embedder),
+        )
     }
 }
 
@@ -319,7 +323,7 @@ impl DiversityConfig {
             }
         };
         term.check_ranges("pretrain.diversity")?;
-        diversity_measure::check("pretrain.diversity", term.measure, term.embedder.as_ref())
+        diversity_measure::check_measure("pretrain.diversity", term.measure, term.embedder.as_ref())
     }
 }
 

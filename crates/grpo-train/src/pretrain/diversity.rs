@@ -6,7 +6,7 @@ use std::time::Instant;
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
 use grpo_eval::Diversity;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use grpo_runtime::awake;
 
 use super::batch::CrossEntropy;
@@ -55,7 +55,7 @@ impl DiversityTerm {
             .map_err(|fault| length_fault(SECTION, &fault))?;
         let device = model.device().inner();
         let embedder = term.embedder.as_ref();
-        let diversity = diversity_measure::build(SECTION, term.measure, embedder, &device)?;
+        let diversity = diversity_measure::build_measure(SECTION, term.measure, embedder, &device)?;
         Ok(Self::ScoreFunction(Box::new(ScoreFunction {
             settings: term.clone(),
             diversity,

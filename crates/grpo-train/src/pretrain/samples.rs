@@ -8,7 +8,7 @@ use grpo_eval::{
     Diversity, DiversityMeasure, HashedNgrams, distinct, self_bleu, token_entropy, words,
 };
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use serde::Serialize;
 
 use super::config::{SampledEvalConfig, sampling};
@@ -103,7 +103,9 @@ impl SampledEvaluation {
         let device = model.device().inner();
         let measure = DiversityMeasure::Semantic;
         let semantic = match &settings.embedder {
-            Some(embedder) => diversity_measure::build(SECTION, measure, Some(embedder), &device)?,
+            Some(embedder) => {
+                diversity_measure::build_measure(SECTION, measure, Some(embedder), &device)?
+            }
             None => Diversity::new(measure, Some(Arc::new(HashedNgrams::default())))
                 .expect("there is an embedder"),
         };

@@ -7,10 +7,12 @@ use burn::tensor::Device;
 use grpo_core::{AdvantageConfig, EntropyBonus, group_advantages};
 use grpo_data::{Example, Sample};
 use grpo_eval::DiversityMeasure;
+use grpo_extensions::{
+    BonusMeasure, CombinedConfig, ConfiguredRun, DiversityBonusConfig, ExtensionConfig,
+};
 use grpo_model::Transformer;
 use grpo_train::{
-    BonusMeasure, CombinedConfig, ConfiguredRun, Decode, DiversityBonusConfig, ExtensionConfig,
-    Grpo, GrpoConfig, Metrics, NextTokens, Parts, StepExtension, StepExtensions, StepReport,
+    Decode, Grpo, GrpoConfig, Metrics, NextTokens, Parts, StepExtension, StepExtensions, StepReport,
 };
 
 use crate::oracle::advantages;

@@ -3,11 +3,11 @@
 use grpo_core::{
     Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
 };
-use grpo_model::{ProductPrecision, Transformer, WeightPrecision};
-use grpo_train::{
-    AboveTolerance, ArchiveConfig, ConfiguredRun, Decay, ExtensionConfig, ExtensionMetrics,
-    GrpoConfig, PretrainConfig, ReplayConfig, ScoreFunctionConfig, extension_kinds,
+use grpo_extensions::{
+    ArchiveConfig, ConfiguredRun, ExtensionConfig, ReplayConfig, extension_kinds, metrics_of_kinds,
 };
+use grpo_model::{ProductPrecision, Transformer, WeightPrecision};
+use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig, ScoreFunctionConfig};
 
 use crate::support::{config, optimizer};
 
@@ -389,9 +389,9 @@ fn guards_on_metrics_of_extensions() {
     for kind in &kinds {
         assert!(!kind.metrics.is_empty(), "{kind:?}");
         for metric in kind.metrics {
-            let with = ExtensionMetrics::of_kinds(&kinds, &[kind.name]);
+            let with = metrics_of_kinds(&kinds, &[kind.name]);
             guarded(metric).check_with(&with).unwrap();
-            let without = ExtensionMetrics::of_kinds(&kinds, &[]);
+            let without = metrics_of_kinds(&kinds, &[]);
             let keys: Vec<&str> = kind.keys.to_vec();
             let error = guarded(metric).check_with(&without).unwrap_err().to_string();
             let said = format!(
@@ -402,7 +402,7 @@ fn guards_on_metrics_of_extensions() {
         }
     }
     let slip = guarded("combined/diversty");
-    let with = ExtensionMetrics::of_kinds(&kinds, &["combined"]);
+    let with = metrics_of_kinds(&kinds, &["combined"]);
     let error = slip.check_with(&with).unwrap_err().to_string();
     assert!(error.contains("did you mean 'combined/diversity'?"), "{error}");
 }

@@ -8,9 +8,8 @@ use grpo_core::Preset;
 use grpo_data::{
     Completion, CompletionParts, Finish, Group, Prefix, Prompt, SampleKey, SampledUnder,
 };
-use grpo_model::{
-    Dropout, Frozen, LanguageModel, ModelConfig, MolGptConfig, TokenBatch, Transformer,
-};
+use grpo_model::{Dropout, Frozen, LanguageModel, TokenBatch, Transformer};
+use grpo_molecules::MolGptConfig;
 use grpo_rewards::{Outcome, Scored};
 use grpo_train::{Learner, LossSettings};
 
@@ -22,7 +21,7 @@ const GROUP: usize = 4;
 fn policy(scale: f32) -> Transformer {
     let mut sizes = MolGptConfig::new(VOCABULARY, 32, 1, 2, 16);
     (sizes.num_props, sizes.partial_props, sizes.scaffold) = (2, true, true);
-    shaken(ModelConfig::molgpt(&sizes).unwrap(), scale)
+    shaken(sizes.to_config().unwrap(), scale)
 }
 
 /// Conditions of a group: none, values, tokens, or both.

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use grpo_data::{Outcome, PartName};
+use grpo_extensions::{BucketPenalty, Bucketing, DiversityFilterConfig};
 use grpo_model::Transformer;
+use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{
-    BucketPenalty, Bucketing, DiversityFilterConfig, Grpo, Metrics, NextTokens, Parts, SavedState,
-    StateNumbers, StepExtensions, TrainError, TrainerState, Training,
+    Grpo, Metrics, NextTokens, Parts, SavedState, StateNumbers, StepExtension, StepExtensions,
+    TrainError, TrainerState, Training,
 };
 use serde_json::{Value, json};
 
@@ -81,4 +84,47 @@ fn a_state_of_an_older_version_is_restored() {
     let error = restored(&mut begin(Vec::new()), old).unwrap_err().to_string();
     let said = "it has the state of `diversity_filter`, which this run does not use";
     assert!(error.contains(said), "{error}");
+}
+
+/// Has a memory of scores.
+struct Memory;
+
+impl StepExtension<Transformer> for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn keeps_scores(&self) -> bool {
+        true
+    }
+}
+
+/// Compares the completions of a group.
+struct Relative;
+
+impl Reward for Relative {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        vec![Outcome::abstained(); samples.len()]
+    }
+
+    fn is_relative(&self) -> bool {
+        true
+    }
+
+    fn parts(&self) -> Vec<PartName> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn scores_relative_to_a_group_are_not_kept() {
+    let actions = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
+    let parts = parts(actions, Arc::new(Relative), fresh_model(vocabulary().len()), chains());
+    let extensions: StepExtensions<Transformer> = vec![Box::new(Memory)];
+    let begun = Grpo::new(Parts { extensions, ..parts }, config(), SEED);
+    let error = begun.map(drop).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "memory keeps the scores of completions, but this reward compares the completions of a group; remove [replay] and train.max_reward_calls, or use another reward"
+    );
 }

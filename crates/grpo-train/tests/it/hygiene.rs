@@ -15,7 +15,7 @@ use grpo_model::{
     TokenBatch, WeightPrecision,
 };
 use grpo_train::{
-    AboveTolerance, Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, NextTokens, Parts,
+    AboveTolerance, Decode, EngineFactory, Grpo, GrpoConfig, NextTokenObjective, NextTokens, Parts,
     PretrainConfig,
 };
 use serde_json::json;
@@ -99,7 +99,11 @@ fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
     grpo_of(Arc::new(NextTokens { end_ids: vec![END] }), decode, config)
 }
 
-fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
+fn grpo_of(
+    actions: Arc<dyn EngineFactory<Bigram>>,
+    decode: Decode,
+    config: GrpoConfig,
+) -> Grpo<Bigram> {
     let parts = parts(actions, molecules(0.7), Bigram::new(), decode);
     let parts = Parts { longest_prompt: 5, ..parts };
     Grpo::new(parts, config, SEED).unwrap()

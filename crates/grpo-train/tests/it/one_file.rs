@@ -51,7 +51,7 @@ fn the_first_steps_are_those_of_the_trainer_bit_for_bit() {
     let parts = Parts {
         reference: Frozen::snapshot(&policy),
         policy,
-        actions: Arc::new(NextTokens { end_ids: vec![example::BOUNDARY] }),
+        engine: Arc::new(NextTokens { end_ids: vec![example::BOUNDARY] }),
         reward: Arc::new(Qed),
         extensions: Vec::new(),
         longest_prompt: 1,

@@ -56,8 +56,13 @@ fn corpus() -> (Vocabulary, Examples) {
         name: None,
         split: None,
     });
-    let options =
-        CorpusOptions { max_tokens: 15, validation_fraction: 0.2, seed: 1, min_molecules: 10 };
+    let options = CorpusOptions {
+        max_tokens: 15,
+        validation_fraction: 0.2,
+        seed: 1,
+        min_molecules: 10,
+        needs_conditions: true,
+    };
     let corpus = Corpus::from_records(records, &vocabulary, &options).unwrap();
     assert!(corpus.validation.len() >= 2);
     let examples = corpus.examples(&vocabulary);

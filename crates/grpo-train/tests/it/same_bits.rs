@@ -8,9 +8,10 @@ use burn::tensor::Device;
 use grpo_core::KlEstimator;
 use grpo_data::{Prefix, Prompt};
 use grpo_model::{
-    Adapted, Adapter, LanguageModel, LoraConfig, ModelConfig, MolGptConfig, Policy,
-    ProductPrecision, Transformer, WeightPrecision,
+    Adapted, Adapter, LanguageModel, LoraConfig, ModelConfig, Policy, ProductPrecision,
+    Transformer, WeightPrecision,
 };
+use grpo_molecules::MolGptConfig;
 use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, SamplerCheck, SamplingConfig};
 use serde_json::{Value, json};
 
@@ -41,7 +42,7 @@ fn truncated() -> SamplingConfig {
     }
 }
 
-fn prompts(vocabulary: usize) -> Vec<Prompt> {
+pub(crate) fn prompts(vocabulary: usize) -> Vec<Prompt> {
     let id = |t: usize, index: u32| ((t * 7 + index as usize * 3 + 1) % vocabulary) as u32;
     let of = |(&length, index)| {
         Prompt::of_ids(index, (0..length).map(|t| id(t, index)).collect::<Vec<u32>>())
@@ -52,7 +53,7 @@ fn prompts(vocabulary: usize) -> Vec<Prompt> {
 /// Takes two steps, the second one with weights that the first one has moved, in all precisions, and
 /// with two ways of sampling. One of them is repeated with the activations of the rollout.
 #[track_caller]
-fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
+pub(crate) fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
     for precision in [ProductPrecision::F32, ProductPrecision::Bf16, ProductPrecision::F16] {
         let whole = SamplingConfig { max_new_tokens: 20, ..config().sampling };
         for (sampling, kl) in [(whole, KlEstimator::Exact), (truncated(), KlEstimator::K3)] {
@@ -145,10 +146,7 @@ fn adapted(base: &Transformer) -> Policy {
 #[test]
 fn whole_models() {
     let molgpt = |vocabulary, heads, width| {
-        shaken(
-            ModelConfig::molgpt(&MolGptConfig::new(vocabulary, 64, 2, heads, width)).unwrap(),
-            2.0,
-        )
+        shaken(MolGptConfig::new(vocabulary, 64, 2, heads, width).to_config().unwrap(), 2.0)
     };
     for (name, model) in [
         ("MolGPT", molgpt(30, 3, 18)),
@@ -180,7 +178,7 @@ fn models_with_conditions() {
         let mut sizes = MolGptConfig::new(30, 64, 2, 2, 16);
         (sizes.num_props, sizes.partial_props, sizes.scaffold) = (2, true, true);
         (sizes.lstm, sizes.lstm_layers) = (lstm, if lstm { 2 } else { 0 });
-        let model = shaken_with(ids(), ModelConfig::molgpt(&sizes).unwrap(), 2.0);
+        let model = shaken_with(ids(), sizes.to_config().unwrap(), 2.0);
         let prefixes = [
             Prefix { ids: vec![5, 1, 9], values: vec![Some(1.0), None] },
             Prefix::default(),

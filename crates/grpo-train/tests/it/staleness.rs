@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
+use grpo_extensions::{ConfiguredRun, SamplingAhead, extension_kinds};
 use grpo_model::{Frozen, Transformer, weights_digest};
-use grpo_rollout::{Rollout, RolloutError, RolloutRequest, StepKey};
+use grpo_rollout::{Engine, EngineRequest, RolloutError, StepKey};
 use grpo_train::{
-    AboveTolerance, Actions, ConfiguredRun, Ending, Grpo, GrpoConfig, NextTokens, Parts,
-    SamplingAhead, SavedState, StateNumbers, StepDone, StepExtensions, TrainError, TrainObserver,
-    TrainerState, Training, extension_kinds, unconditional_prompts,
+    AboveTolerance, Ending, EngineFactory, Grpo, GrpoConfig, NextTokens, Parts, SavedState,
+    StateNumbers, StepDone, StepExtensions, TrainError, TrainObserver, TrainerState, Training,
+    unconditional_prompts,
 };
 
 use crate::support::{SEED, chains, config, model, molecules, parts, vocabulary};
@@ -42,13 +43,13 @@ fn corrected() -> GrpoConfig {
 }
 
 /// Creates a run with the local engine, or with another one.
-fn ahead(staleness: u32, actions: Arc<dyn Actions<Transformer>>) -> Training<Transformer> {
+fn ahead(staleness: u32, engine: Arc<dyn EngineFactory<Transformer>>) -> Training<Transformer> {
     let ahead = SamplingAhead::new(staleness, [3, 8]);
     let extensions: StepExtensions<Transformer> = match staleness {
         0 => Vec::new(),
         _ => vec![Box::new(ahead)],
     };
-    let parts = parts(actions, molecules(0.7), model(vocabulary().len(), 2.0), chains());
+    let parts = parts(engine, molecules(0.7), model(vocabulary().len(), 2.0), chains());
     Training::new(Grpo::new(Parts { extensions, ..parts }, corrected(), SEED).unwrap(), None)
 }
 
@@ -159,12 +160,12 @@ fn a_resumed_run_learns_from_the_same_rollouts() {
 /// Samples with the local engine until it has been asked for `most` steps.
 #[derive(Debug)]
 struct Failing {
-    engine: Arc<dyn Rollout<Transformer>>,
+    engine: Arc<dyn Engine<Transformer>>,
     most: usize,
     asked: Arc<AtomicUsize>,
 }
 
-impl Rollout<Transformer> for Failing {
+impl Engine<Transformer> for Failing {
     fn sample(
         &self,
         policy: &Frozen<Transformer>,
@@ -187,7 +188,7 @@ impl Rollout<Transformer> for Failing {
         self.engine.again(policy, prompt, sample, key)
     }
 
-    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<Transformer>> {
+    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Engine<Transformer>> {
         let engine = self.engine.interrupted_by(flag);
         Arc::new(Self { engine, most: self.most, asked: Arc::clone(&self.asked) })
     }
@@ -198,14 +199,14 @@ struct FailingActions {
     asked: Arc<AtomicUsize>,
 }
 
-impl Actions<Transformer> for FailingActions {
-    fn rollout(
+impl EngineFactory<Transformer> for FailingActions {
+    fn create(
         &self,
         policy: &Transformer,
-        request: &RolloutRequest<'_>,
-    ) -> Result<Arc<dyn Rollout<Transformer>>, RolloutError> {
+        request: &EngineRequest<'_>,
+    ) -> Result<Arc<dyn Engine<Transformer>>, RolloutError> {
         let actions = NextTokens { end_ids: vec![vocabulary().boundary()] };
-        let engine = actions.rollout(policy, request)?;
+        let engine = actions.create(policy, request)?;
         Ok(Arc::new(Failing { engine, most: self.most, asked: Arc::clone(&self.asked) }))
     }
 }

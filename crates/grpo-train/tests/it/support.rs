@@ -6,12 +6,12 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use grpo_data::Codec;
 use grpo_model::{
-    Frozen, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
+    Frozen, LanguageModel, ModelConfig, ModelFolder, ModelSpec, StoredAs, Transformer,
 };
-use grpo_molecules::{LogpWindow, MoleculeReward, Vocabulary};
+use grpo_molecules::{LogpWindow, MolGptConfig, MoleculeReward, Vocabulary};
 use grpo_rewards::{PatternReward, Reward};
 use grpo_train::{
-    Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
+    AdvantageSettings, Decayed, Decode, EngineFactory, EvalConfig, Grpo, GrpoConfig, LossSettings,
     Metrics, NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
     ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
@@ -22,7 +22,7 @@ pub(crate) fn vocabulary() -> Vocabulary {
 }
 
 pub(crate) fn sizes(vocab_size: usize) -> ModelConfig {
-    ModelConfig::molgpt(&MolGptConfig::new(vocab_size, 16, 1, 2, 16)).unwrap()
+    MolGptConfig::new(vocab_size, 16, 1, 2, 16).to_config().unwrap()
 }
 
 /// Creates a randomly initialised model for training.
@@ -46,6 +46,7 @@ pub(crate) fn shaken_with(codec: Codec, config: ModelConfig, scale: f32) -> Tran
     let device = Device::flex().autodiff();
     let folder = tempfile::tempdir().unwrap();
     let first = Transformer::random(&config, 1, &device).unwrap();
+    let families = config.family().into();
     let spec = ModelSpec { config, codec };
     spec.write(folder.path(), &first, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
@@ -57,7 +58,7 @@ pub(crate) fn shaken_with(codec: Codec, config: ModelConfig, scale: f32) -> Tran
         number.copy_from_slice(&(scale * value + 0.4 * shake).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load_model(folder.path(), &device).unwrap()
+    ModelFolder::load_model(folder.path(), &families, &device).unwrap()
 }
 
 /// Returns valid settings.
@@ -162,7 +163,7 @@ pub(crate) fn rewarded<M: LanguageModel>(
 
 /// Like [`rewarded`], but with a different engine.
 pub(crate) fn with_actions<M: LanguageModel>(
-    actions: Arc<dyn Actions<M>>,
+    actions: Arc<dyn EngineFactory<M>>,
     reward: Arc<dyn Reward>,
     policy: M,
     config: GrpoConfig,
@@ -174,7 +175,7 @@ pub(crate) fn with_actions<M: LanguageModel>(
 
 /// Returns the parts of a run with nothing optional, for prompts of one token.
 pub(crate) fn parts<M: LanguageModel>(
-    actions: Arc<dyn Actions<M>>,
+    actions: Arc<dyn EngineFactory<M>>,
     reward: Arc<dyn Reward>,
     policy: M,
     decode: Decode,
@@ -182,7 +183,7 @@ pub(crate) fn parts<M: LanguageModel>(
     Parts {
         reference: Frozen::snapshot(&policy),
         policy,
-        actions,
+        engine: actions,
         reward,
         extensions: Vec::new(),
         longest_prompt: 1,

@@ -3,7 +3,8 @@
 //! tests.
 
 use burn::tensor::Device;
-use grpo_model::{ModelConfig, MolGptConfig, Transformer};
+use grpo_model::Transformer;
+use grpo_molecules::MolGptConfig;
 use grpo_train::{Metrics, unconditional_prompts};
 
 use crate::support::{SEED, begin, chains, config, parameters, timeless, vocabulary};
@@ -12,8 +13,7 @@ use crate::support::{SEED, begin, chains, config, parameters, timeless, vocabula
 fn a_step_of_a_wide_model_is_the_same_with_any_number_of_threads() {
     let step = || {
         let vocabulary = vocabulary();
-        let wide =
-            ModelConfig::molgpt(&MolGptConfig::new(vocabulary.len(), 48, 2, 4, 128)).unwrap();
+        let wide = MolGptConfig::new(vocabulary.len(), 48, 2, 4, 128).to_config().unwrap();
         // Batches of 64 × 40 tokens result in products of size 2,560 × 128 × 512.
         let model = Transformer::random(&wide, 1, &Device::flex().autodiff()).unwrap();
         let mut config = config();

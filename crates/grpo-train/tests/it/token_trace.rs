@@ -177,8 +177,8 @@ fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
 fn what_nothing_scored_is_said_to_be_so() {
     let mut groups = sampled();
     let mut samples: Vec<_> = groups.iter_mut().flat_map(|group| &mut group.samples).collect();
-    samples[3].outcome = Some(Outcome::Abstained);
-    samples[9].outcome = Some(Outcome::Failed { reason: "no chemistry".to_owned() });
+    samples[3].outcome = Some(Outcome::abstained());
+    samples[9].outcome = Some(Outcome::failed("no chemistry".to_owned()));
     let (_, groups) = learned(groups, &plain(), 0.0);
     for (place, trace) in traces(&groups).into_iter().enumerate() {
         let is_scored = ![3, 9].contains(&place);

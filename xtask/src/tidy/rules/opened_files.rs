@@ -39,7 +39,7 @@ const FREE_TO_WRITE: &[&str] = &[
     // Files in a temporary folder of this process.
     "crates/grpo-app/src/commands/sweep.rs",
     "crates/grpo-app/src/resume_check.rs",
-    "crates/grpo-vllm/src/adapters.rs",
+    "crates/grpo-servers/src/vllm/adapters.rs",
     // Tools for developers, and files of the system.
     "crates/grpo-bench/",
     "crates/grpo-runtime/",

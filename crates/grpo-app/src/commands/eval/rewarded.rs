@@ -69,7 +69,7 @@ impl Rewarded {
                 count < inputs.len(),
                 "--reward: no text has a reward; first reason: {reason}"
             );
-            let mut asked = Asked::default();
+            let mut asked = Asked::new(&*reward);
             for (input, outcome) in inputs.iter().zip(outcomes.iter().flatten()) {
                 asked.add(&input.text, outcome, &format, || why(input, outcome));
             }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use grpo_endpoint::Usage;
 use grpo_eval::judge::{JudgedPair, PairwiseSummary, ScoreSummary};
 use grpo_eval::stats::Estimate;
+use grpo_servers::Usage;
 
 use crate::output::{four_decimals, say};
 

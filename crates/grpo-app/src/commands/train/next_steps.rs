@@ -4,7 +4,6 @@ use grpo_data::{Codec, Prompt};
 use serde_json::Value;
 
 use crate::output::{command_line, say};
-use crate::run_reward::resume_command;
 use crate::session::Session;
 
 /// Prompts that are longer would fill the screen; the command then reads the file of prompts.
@@ -27,21 +26,6 @@ pub(super) fn next_steps(session: &Session) {
     for (command, title) in commands.zip(["next"].into_iter().chain(std::iter::repeat(""))) {
         say(format_args!("{title:<12} grpo {}", command_line(command)));
     }
-}
-
-/// Prints how to continue a run that failed, which has saved its progress.
-pub(super) fn print_resume_command(session: &Session) {
-    let Session { folder, file, kind, .. } = session;
-    let resume = resume_command("train", folder.path(), file);
-    let has_files = file.reward.spec().files().is_ok_and(|files| !files.is_empty());
-    if !has_files {
-        return say(format_args!("resume       grpo {resume}"));
-    }
-    say(format_args!("resume       grpo {resume}   # with the same reward files"));
-    say(format_args!(
-        "             after changing a reward file, start a new run from {} (docs/guides/own-reward.md)",
-        folder.path().join(kind).display()
-    ));
 }
 
 /// Returns the arguments of a command that shows what the trained model does, if there is one that

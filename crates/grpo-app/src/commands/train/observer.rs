@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use grpo_data::Sample;
+use grpo_data::{Outcome, Sample};
 use grpo_model::Policy;
 use grpo_rewards::PartName;
 use grpo_run::{
@@ -61,6 +61,8 @@ pub(super) struct Observer {
     resume: String,
     /// Whether an earlier step had completions without a reward.
     had_gaps: bool,
+    /// Why the reward gave no score for any completion that it had to score so far.
+    pub(super) without_score: WithoutScore,
 }
 
 /// Returns whether the run was killed during its last roll-back, after the checkpoint at step
@@ -108,6 +110,7 @@ impl Observer {
             best: session.tasks.best_files(&session.writer.spec.codec),
             resume: resume_command("train", session.folder.path(), &session.file),
             had_gaps: false,
+            without_score: WithoutScore::default(),
         };
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
@@ -338,7 +341,9 @@ impl Observer {
                 "step {step}: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
-        if let Some(gaps) = gaps(report).filter(|_| !self.had_gaps) {
+        let scores_invalid = training.grpo().rewards().scores_invalid();
+        self.without_score.observe(report, scores_invalid);
+        if let Some(gaps) = gaps(report, scores_invalid).filter(|_| !self.had_gaps) {
             self.had_gaps = true;
             self.monitor.say(&format!("warning      step {step}: {gaps}"));
         }
@@ -371,8 +376,9 @@ impl TrainObserver<Policy> for Observer {
     }
 }
 
-/// Describes the completions of a step for which the reward failed, or that all of them abstained.
-fn gaps(report: &StepReport) -> Option<String> {
+/// Describes the completions of a step for which the reward failed, or that it scored none of those that
+/// it had to score.
+fn gaps(report: &StepReport, scores_invalid: bool) -> Option<String> {
     let all = report.samples().count();
     let mut failures = report.samples().filter_map(Sample::failure);
     if let Some(reason) = failures.next() {
@@ -388,10 +394,47 @@ fn gaps(report: &StepReport) -> Option<String> {
             calls.left_out
         ));
     }
-    let has_none = report.samples().all(|sample| sample.reward().is_none());
-    has_none.then(|| {
-        format!("none of the {all} completions has a reward, so nothing was learned from them")
+    without_score(report, scores_invalid).map(|due| match due == all {
+        true => format!("none of the {all} completions has a reward, so nothing was learned from them"),
+        false => format!(
+            "none of the {due} completions that the reward had to score has a reward, so nothing was learned from this step (not counting {} invalid or filtered out)",
+            all - due
+        ),
     })
+}
+
+/// Returns the number of completions of a step that the reward had to score if none of them has a score.
+fn without_score(report: &StepReport, scores_invalid: bool) -> Option<usize> {
+    let outcomes = report.samples().filter_map(|sample| sample.outcome.as_ref());
+    let due: Vec<&Outcome> = outcomes.filter(|outcome| outcome.was_due(scores_invalid)).collect();
+    let has_none = !due.is_empty() && due.iter().all(|outcome| outcome.total().is_none());
+    has_none.then_some(due.len())
+}
+
+/// Whether a reward has scored anything that it had to score.
+#[derive(Default)]
+pub(super) struct WithoutScore {
+    has_scored: bool,
+    /// Why the first of those without a score has none.
+    first_reason: Option<String>,
+}
+
+impl WithoutScore {
+    fn observe(&mut self, report: &StepReport, scores_invalid: bool) {
+        self.has_scored |= without_score(report, scores_invalid).is_none();
+        if self.has_scored {
+            return;
+        }
+        let failure = report.samples().find_map(Sample::failure).map(str::to_owned);
+        let left_out = || report.observed.calls.as_ref()?.reason.clone();
+        let reason = failure.or_else(left_out).unwrap_or_else(|| "the reward abstained".to_owned());
+        self.first_reason.get_or_insert(reason);
+    }
+
+    /// Returns why the first completion has no score if the reward has scored none in any step.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.first_reason.as_deref().filter(|_| !self.has_scored)
+    }
 }
 
 fn is_due(done: u32, every: u32) -> bool {

@@ -82,8 +82,7 @@ impl Reward for LearnedReward {
         let pairs: Vec<Result<(&str, &str), Outcome>> = samples
             .iter()
             .map(|sample| {
-                let tweet = text_field(&sample.fields, TWEET)
-                    .map_err(|reason| Outcome::Failed { reason })?;
+                let tweet = text_field(&sample.fields, TWEET).map_err(Outcome::failed)?;
                 match sample.text.trim() {
                     "" => Err(scored(0.0)),
                     _ => Ok((tweet, sample.text.as_str())),
@@ -119,9 +118,7 @@ impl LearnedReward {
             Err(_) if pairs.len() > 1 => {
                 pairs.iter().flat_map(|pair| self.predict(&[*pair])).collect()
             }
-            Err(error) => {
-                pairs.iter().map(|_| Outcome::Failed { reason: error.to_string() }).collect()
-            }
+            Err(error) => pairs.iter().map(|_| Outcome::failed(error.to_string())).collect(),
         }
     }
 }
@@ -133,10 +130,8 @@ fn scored(value: f64) -> Outcome {
 fn scored_or_failed(value: f64) -> Outcome {
     match value.is_finite() {
         true => scored(value),
-        false => Outcome::Failed {
-            reason: format!(
-                "the engagement model returned {value}; expected a number between 0 and 1"
-            ),
-        },
+        false => Outcome::failed(format!(
+            "the engagement model returned {value}; expected a number between 0 and 1"
+        )),
     }
 }

@@ -227,7 +227,10 @@ fn hostile_programs_fail_with_a_sentence_4() {
 #[test]
 fn null_abstains_for_all_completions() {
     let code = "\nfor line in sys.stdin: say(good(line).replace('0.5', 'null'))";
-    assert_eq!(outcomes(code, &json!({}), &["a", "b"]), [Outcome::Abstained, Outcome::Abstained]);
+    assert_eq!(
+        outcomes(code, &json!({}), &["a", "b"]),
+        [Outcome::abstained(), Outcome::abstained()]
+    );
 }
 
 /// A program that exits at once is started a limited number of times.
@@ -249,7 +252,7 @@ fn what_a_failure_does_is_configured() {
     let of =
         |on_failure: &str| outcomes(code, &json!({"on_failure": on_failure}), &["a", "b", "c"]);
     assert_eq!(totals(&of("fail")), [None, Some(0.5), Some(0.5)]);
-    assert_eq!(of("abstain")[0], Outcome::Abstained);
+    assert_eq!(of("abstain")[0], Outcome::abstained());
     assert_eq!(totals(&of("abstain")), [None, Some(0.5), Some(0.5)]);
     assert!(
         of("stop").iter().all(|outcome| outcome.failure().is_some_and(|why| why.contains("NaN")))

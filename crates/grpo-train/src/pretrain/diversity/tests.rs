@@ -7,7 +7,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::TokenSet;
 use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder, SpecialIds};
 use grpo_eval::DiversityMeasure;
-use grpo_model::{Dropout, ModelConfig, MolGptConfig, TokenBatch, Transformer};
+use grpo_model::{Dropout, TokenBatch, Transformer};
+use grpo_molecules::MolGptConfig;
 use grpo_rewards::EmbedderConfig;
 
 use super::*;
@@ -31,7 +32,7 @@ fn model(seed: u64) -> Transformer {
             param.map(|value| Tensor::from_inner(value.inner() * factor).require_grad())
         }
     }
-    let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, 8, 1, 2, 8)).unwrap();
+    let config = MolGptConfig::new(VOCABULARY, 8, 1, 2, 8).to_config().unwrap();
     Transformer::random(&config, seed, &Device::flex().autodiff()).unwrap().map(&mut Larger)
 }
 

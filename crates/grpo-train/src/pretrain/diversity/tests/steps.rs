@@ -1,6 +1,6 @@
 //! Tests the diversity term in optimizer steps.
 
-use super::super::super::batch::{Weights, cross_entropy};
+use super::super::super::batch::{LossWeights, cross_entropy};
 use super::*;
 
 /// Computes the cross-entropy of a batch and its gradients.
@@ -10,7 +10,7 @@ fn plain_step(
     entropy: Option<f64>,
     config: &PretrainConfig,
 ) -> (CrossEntropy, GradientSum) {
-    let (weights, mut gradients) = (Weights { loss: 1.0, entropy }, GradientSum::default());
+    let (weights, mut gradients) = (LossWeights { loss: 1.0, entropy }, GradientSum::default());
     let (mut dropout, cut) = (Dropout::off(), config.cut());
     let computed = cross_entropy(model, batch, weights, cut, &mut dropout, &mut gradients);
     (computed.unwrap(), gradients)

@@ -1,5 +1,0 @@
-//! Tests against servers with recorded replies.
-
-mod client;
-mod judge;
-mod server;

@@ -1,0 +1,346 @@
+//! The extension that keeps the scores of a run: each distinct completion is scored once, and the best
+//! ones are replayed.
+
+use std::slice;
+use std::sync::Arc;
+
+use grpo_core::Aggregation;
+use grpo_data::schema::Keys;
+use grpo_data::statistics::mean;
+use grpo_data::{ConfigFault, Group, Ranges, Sample, SampledUnder, deserialize_settings};
+use grpo_model::{LanguageModel, WeightPrecision};
+use grpo_rewards::{ExternalCalls, Identify};
+use grpo_run::Plan;
+use grpo_runtime::{RankError, awake};
+use grpo_train::{
+    Ending, FurtherUpdate, SamplingConfig, ScoredStep, StepExtension, StepScorer, TrainError,
+    Update, UpdatedStep,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toml::Table;
+
+use crate::replay::Replay;
+use crate::{
+    Archive, ArchivedCall, BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind,
+    ExtensionParts, ReplayConfig, Variation,
+};
+
+/// Keeps an [`Archive`] of the scores of a run, and replays its best completions if
+/// [`ArchiveConfig::replay`] is set.
+#[derive(Debug)]
+pub struct ScoreArchive {
+    archive: Archive,
+    replay: Option<Replay>,
+}
+
+/// What it measures: the number of distinct completions that the reward scored, the mean of the ten best
+/// rewards, the proposals, and the updates with replayed completions.
+const METRICS: [&str; 7] = [
+    "archive/calls",
+    "archive/top_10",
+    "proposals/count",
+    "proposals/reward",
+    "replay/reward",
+    "replay/loss",
+    "replay/grad_norm",
+];
+
+/// Name of the extension.
+const ARCHIVE: &str = "archive";
+
+impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
+    fn name(&self) -> &'static str {
+        ARCHIVE
+    }
+
+    fn metrics(&self) -> &'static [&'static str] {
+        &METRICS
+    }
+
+    fn keeps_scores(&self) -> bool {
+        true
+    }
+
+    fn score(
+        &mut self,
+        groups: &mut [Group],
+        scorer: &StepScorer<'_>,
+    ) -> Result<Option<ExternalCalls>, RankError> {
+        self.archive.score(groups, scorer)
+    }
+
+    /// Scores new completions derived from the best ones so far, unless proposals are disabled.
+    fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+        let Some(replay) = self.replay.as_ref().filter(|replay| !replay.proposes_nothing()) else {
+            return Ok(());
+        };
+        let mut group = replay.proposals(&self.archive, &step.prompts[0], step.step);
+        if !group.samples.is_empty() {
+            let calls = self.archive.score(slice::from_mut(&mut group), step.scorer)?;
+            step.added.calls.extend(calls);
+            step.scorer.refuse_interrupt()?;
+            step.scorer.refuse_failures(group.samples.iter(), ", proposals")?;
+            step.scorer.refuse_interrupt()?;
+        }
+        step.added.groups.push(group);
+        Ok(())
+    }
+
+    /// Updates the policy with completions from the archive. Nothing is replayed if it has fewer than
+    /// two, or if no completion of the step was scored.
+    fn after_updates(&mut self, step: &mut UpdatedStep<'_, M>) -> Result<(), TrainError> {
+        let (rewards, updates) = self.replayed(step)?;
+        let metrics = &mut step.added.metrics;
+        metrics.push(("archive/calls", self.archive.calls().len() as f64));
+        let best: Vec<f64> = self.archive.best().take(10).map(ArchivedCall::reward).collect();
+        if !best.is_empty() {
+            metrics.push(("archive/top_10", mean(&best)));
+        }
+        for group in &step.added.groups {
+            metrics.push(("proposals/count", group.samples.len() as f64));
+            let rewards: Vec<f64> = group.samples.iter().filter_map(Sample::reward).collect();
+            if !rewards.is_empty() {
+                metrics.push(("proposals/reward", mean(&rewards)));
+            }
+        }
+        if !updates.is_empty() {
+            let of =
+                |value: fn(&Update) -> f64| mean(&updates.iter().map(value).collect::<Vec<_>>());
+            metrics.extend([
+                ("replay/reward", mean(&rewards)),
+                ("replay/loss", of(|update| update.loss)),
+                ("replay/grad_norm", of(|update| update.grad_norm)),
+            ]);
+        }
+        let updates = updates.into_iter().map(|update| update.ledger);
+        let updates = updates.map(|ledger| FurtherUpdate { grad_norm: None, ledger });
+        step.learned.further.extend(updates);
+        Ok(())
+    }
+
+    /// The number of calls, because the archive only grows.
+    fn mark(&self) -> Value {
+        self.archive.calls().len().into()
+    }
+
+    fn undo(&mut self, mark: Value) {
+        let known = serde_json::from_value(mark).expect("it is a mark of this extension");
+        self.archive.forget_after(known);
+    }
+
+    fn ending(&self) -> Option<Ending> {
+        let calls = self.archive.calls().len();
+        self.archive.is_exhausted().then_some(Ending::CallsUsed { calls })
+    }
+
+    fn state(&self) -> Value {
+        match self.archive.calls() {
+            [] => Value::Null,
+            calls => serde_json::to_value(calls).expect("names and numbers are JSON"),
+        }
+    }
+
+    fn restore(&mut self, state: Value) -> Result<(), String> {
+        self.archive.restore(archived_calls(state)?);
+        Ok(())
+    }
+}
+
+/// Reads the distinct completions that the reward has scored from the saved state of the extension, in
+/// the order in which it scored them.
+///
+/// # Errors
+/// Returns a description of what is wrong with it.
+pub fn archived_calls(state: Value) -> Result<Vec<ArchivedCall>, String> {
+    match state {
+        Value::Null => Ok(Vec::new()),
+        state => serde_json::from_value(state).map_err(|error| error.to_string()),
+    }
+}
+
+impl ScoreArchive {
+    /// Name of the extension.
+    pub const NAME: &str = ARCHIVE;
+
+    /// Returns the mean reward of the replayed completions of each update, and the updates.
+    fn replayed<M: LanguageModel>(
+        &self,
+        step: &mut UpdatedStep<'_, M>,
+    ) -> Result<(Vec<f64>, Vec<Update>), TrainError> {
+        let (mut means, mut updates) = (Vec::new(), Vec::new());
+        let Some(replay) = &self.replay else { return Ok((means, updates)) };
+        if step.learned.objectives.iter().all(Option::is_none) {
+            return Ok((means, updates));
+        }
+        for update in 0..replay.updates() {
+            let mut groups = [replay.group(&self.archive, &step.prompts[0], step.step, update)];
+            if groups[0].samples.len() < 2 {
+                break;
+            }
+            let rewards: Vec<f64> = groups[0].samples.iter().filter_map(Sample::reward).collect();
+            means.push(mean(&rewards));
+            let (learned, learning_rate) = (&*step.learned, step.learning_rate);
+            updates.push(awake(|| step.learner.replay(&mut groups, learned, learning_rate))?);
+        }
+        Ok((means, updates))
+    }
+}
+
+/// The keys of the archive in a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ArchiveConfig {
+    /// The `[replay]` section: updates with the best completions so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayConfig>,
+    /// The limit in the `[train]` section.
+    pub train: CallLimit,
+}
+
+/// The limit of reward calls in the `[train]` section.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Ranges,
+)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallLimit {
+    /// The run ends when the reward has scored this many distinct completions. Equivalent
+    /// completions are scored once. Invalid ones, completions that a
+    /// filter rejects before an external reward is asked, calls that fail or
+    /// abstain, and calls that are repeated because a run was killed are not counted. Scores of
+    /// evaluations and of the preflight are not counted either: set `eval.samples` and
+    /// `preflight.samples` to 0 if they must not exceed the limit. A roll-back by a guard also
+    /// takes back the calls since its checkpoint. Requires a task that
+    /// can tell which completions are equivalent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 1e9), extend("x-basic" = true))]
+    pub max_reward_calls: Option<u32>,
+}
+
+/// Returns the kind of extension that a `[replay]` section or `train.max_reward_calls` asks for.
+pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
+    ExtensionKind {
+        name: ARCHIVE,
+        keys: &["replay", LIMIT],
+        schema: Keys::of::<ArchiveConfig>(),
+        metrics: &METRICS,
+        parse: |keys, _| {
+            let config: ArchiveConfig = deserialize_settings(keys)?;
+            config.check_values()?;
+            Ok(Some(Arc::new(config)))
+        },
+    }
+}
+
+const LIMIT: &str = "train.max_reward_calls";
+
+impl<M: LanguageModel> ExtensionConfig<M> for ArchiveConfig {
+    fn name(&self) -> &'static str {
+        ARCHIVE
+    }
+
+    fn settings(&self) -> Table {
+        Table::try_from(self).expect("settings consist of texts, numbers and tables")
+    }
+
+    fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
+        if run.has_prompts {
+            let message = "[replay] and train.max_reward_calls compare all completions of a run with each other, so they cannot be used with prompts or conditions";
+            return Err(ConfigFault::new(self.key(), message, "remove them"));
+        }
+        match self.replay {
+            Some(_) => self.check_replay(run),
+            None => Ok(()),
+        }
+    }
+
+    fn pulls(&self) -> Vec<&'static str> {
+        let replays = self.replay.as_ref().is_some_and(|replay| replay.updates > 0);
+        replays.then_some("replay of earlier completions (replay.updates)").into_iter().collect()
+    }
+
+    fn plan(&self, plan: &mut Plan) {
+        plan.replay_updates = self.replay.as_ref().map_or(0, |replay| replay.updates as usize);
+        plan.max_reward_calls = self.train.max_reward_calls.map(u64::from);
+    }
+
+    fn build(&self, parts: &mut ExtensionParts<'_>) -> BuiltExtension<M> {
+        let ExtensionParts { seed, config, identify, .. } = *parts;
+        Ok(Box::new(self.archive(identify, parts.variation.clone(), &config.sampling, seed)?))
+    }
+}
+
+impl ArchiveConfig {
+    /// Returns the key that asks for the archive.
+    fn key(&self) -> &'static str {
+        if self.replay.is_some() { "replay" } else { LIMIT }
+    }
+
+    /// Checks that all values are in range.
+    ///
+    /// # Errors
+    /// Returns an error for the first key that is not.
+    pub fn check_values(&self) -> Result<(), ConfigFault> {
+        self.train.check_ranges("train")?;
+        self.replay.as_ref().map_or(Ok(()), ReplayConfig::check)
+    }
+
+    /// Checks that replayed completions can be compared with sampled ones.
+    fn check_replay(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
+        let config = run.config;
+        let SamplingConfig { top_k, top_p, min_p, weights, .. } = &config.sampling;
+        let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
+        let corrects_mismatch = config.loss.resolve()?.mismatch.is_some();
+        if is_truncated || corrects_mismatch || *weights != WeightPrecision::F32 {
+            return Err(ConfigFault::new(
+                "replay",
+                "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
+                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
+            ));
+        }
+        if config.advantage.aggregation == Aggregation::NormalizeThenSum {
+            return Err(ConfigFault::new(
+                "advantage.aggregation",
+                "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones",
+                "remove it, or [replay]",
+            ));
+        }
+        run.refuse_with("replay", &["combined"])
+    }
+
+    /// Creates an empty archive. `identify` tells equivalent completions and `variation` writes and varies
+    /// them, if the task can. `sampling` is how the run samples.
+    ///
+    /// # Errors
+    /// Returns an error if the configuration needs what the task cannot do.
+    pub fn archive(
+        &self,
+        identify: Option<Identify>,
+        variation: Option<Arc<dyn Variation>>,
+        sampling: &SamplingConfig,
+        seed: u64,
+    ) -> Result<ScoreArchive, ConfigFault> {
+        let key = self.key();
+        let unknown = || {
+            let message = format!(
+                "{key} requires completions that can be compared by a canonical form, such as molecules"
+            );
+            ConfigFault::new(key, message, "remove it")
+        };
+        let archive = Archive::new(identify.ok_or_else(unknown)?, self.train.max_reward_calls);
+        let Some(settings) = &self.replay else {
+            return Ok(ScoreArchive { archive, replay: None });
+        };
+        let unknown = || {
+            let message = "[replay] requires completions that the task can vary, such as molecules";
+            ConfigFault::new("replay", message, "remove it")
+        };
+        let variation = variation.ok_or_else(unknown)?;
+        let SamplingConfig { temperature, repetition_penalty, max_new_tokens, .. } = *sampling;
+        let repetition_penalty = repetition_penalty.unwrap_or(1.0);
+        let under = SampledUnder { temperature, repetition_penalty, ..SampledUnder::default() };
+        let replay = Replay::new(settings.clone(), variation, max_new_tokens, under, seed);
+        Ok(ScoreArchive { archive, replay: Some(replay) })
+    }
+}

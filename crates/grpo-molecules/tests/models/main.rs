@@ -1,0 +1,8 @@
+//! Tests of MolGPT, compared with plain f64 loops and with what torch computes.
+
+mod conditions;
+mod molgpt;
+#[expect(dead_code, reason = "shared with the tests of grpo-model, which use all of it")]
+#[path = "../../../grpo-model/tests/suite/support.rs"]
+mod support;
+mod torch_files;

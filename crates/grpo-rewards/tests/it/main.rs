@@ -1,0 +1,3 @@
+//! Rewards that are registered from outside of the crate.
+
+mod relative;
