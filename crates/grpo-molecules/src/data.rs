@@ -11,7 +11,7 @@ use grpo_app::data::{
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::schema::Keys;
 use grpo_data::{
-    Codec, ConfigFault, DataError, Example, Examples, TextCodec, deserialize_settings,
+    Codec, ConfigFault, DataError, Example, Examples, Ranges, TextCodec, deserialize_settings,
 };
 use grpo_model::{ModelConfig, ModelError};
 use rayon::prelude::*;
@@ -44,7 +44,7 @@ fn is_of_molecules(data: &Table) -> bool {
 }
 
 /// The keys of `[data]` that are specific to molecules.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MoleculeKeys {
     /// Column of a CSV file, ignoring case. Default: first of `smiles`, `canonical_smiles`,
@@ -232,9 +232,7 @@ impl DataReader for MoleculeKeys {
                 ),
             ));
         }
-        if !(0.0..=1.0).contains(&self.randomize) {
-            return Err(ConfigFault::out_of_range("data.randomize", self.randomize, "0 to 1"));
-        }
+        self.check_ranges("data")?;
         self.conditions.iter().try_for_each(NewConditions::check)?;
         match shared.has_start && self.vocabulary.is_some() {
             true => Err(ConfigFault::from_sentence(
