@@ -38,7 +38,7 @@ impl Block {
         of: &Description,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let own = of.block.as_ref().map(|own| own.layers());
+        let own = of.block.as_ref().map(|own| own.form().layers());
         let is_described = own.is_none();
         let mut norm = |part: &str| match is_described {
             true => Norm::new(parameters, &format!("{name}.{part}"), of.width, of.norm).map(Some),
@@ -84,7 +84,7 @@ impl Block {
         let (norms, mlp) = match (&self.own, &self.attention_norm, &self.mlp_norm, &self.mlp) {
             (Some(own), ..) => {
                 let mut layers = Running { block: self, cache, pass };
-                return Residual::new(own.forward(x.into_sum(), &mut layers));
+                return Residual::new(own.form().forward(x.into_sum(), &mut layers));
             }
             (None, Some(attention), Some(mlp_norm), Some(mlp)) => ([attention, mlp_norm], mlp),
             (None, ..) => unreachable!("a block that is described has two norms and an MLP"),

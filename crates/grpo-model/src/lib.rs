@@ -58,9 +58,7 @@ pub use digest::{WeightsDigest, largest_weight, weights_digest};
 pub use dropout::Dropout;
 pub use encoder::SentenceEncoder;
 pub use error::ModelError;
-pub use families::{
-    BERT, Families, FamilyKind, Fields, GPT2, LLAMA, ModelFormats, QWEN2, QWEN3, VocabularyFile,
-};
+pub use families::{BERT, Families, FamilyKind, Fields, ModelFormats, VocabularyFile};
 pub use folder::{ModelFolder, ModelSpec};
 pub use language_model::{
     Forward, Frozen, LanguageModel, ModelSetting, Prepared, sampling_copies_weights,

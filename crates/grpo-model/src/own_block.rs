@@ -1,7 +1,6 @@
 //! Transformer blocks that a model family computes in its own way.
 
 use std::fmt::Debug;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -55,13 +54,10 @@ impl OwnBlock {
     pub fn new(form: impl BlockForm + 'static) -> Self {
         Self(Arc::new(form))
     }
-}
 
-impl Deref for OwnBlock {
-    type Target = dyn BlockForm;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
+    /// Returns what computes the block.
+    pub fn form(&self) -> &dyn BlockForm {
+        self.0.as_ref()
     }
 }
 

@@ -379,7 +379,7 @@ impl Transformer {
         Head { weight: lift(head.weight), bias: head.bias }
     }
 
-    /// Computes, for each character, the logit of the probability that it is wrong, `[n, width]` →
+    /// Computes, for each token, the logit of the probability that it is wrong, `[n, width]` →
     /// `[n]`. Returns `None` if the model has no critic. The result is tracked by autodiff if the
     /// hidden states or the parameters are.
     pub fn critic(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {

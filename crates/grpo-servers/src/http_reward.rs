@@ -47,10 +47,6 @@ impl CarrierConfig for HttpConfig {
         format!("sends completions to {}", urls.join(", "))
     }
 
-    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
-        Ok(self.ca_file.iter().map(|file| ("ca_file", file.clone())).collect())
-    }
-
     fn shape(&self) -> Shape {
         Shape { components: self.components.clone(), weights: None }
     }

@@ -289,9 +289,9 @@ impl Sizes<'_> {
 
     /// Returns the size of the activations that are kept from a rollout of this number of tokens.
     fn kept(&self, tokens: f64, file: &TrainFile) -> f64 {
-        // Those of tasks with their own prompt source are not kept.
+        // Those of tasks with their own prompt source and of episodes are not kept.
         let is_kept = file.rollout.config().samples_here() && !file.extensions.look_ahead();
-        if file.source.is_some() || !is_kept {
+        if file.source.is_some() || file.episode.is_some() || !is_kept {
             return 0.0;
         }
         let it = self.description;

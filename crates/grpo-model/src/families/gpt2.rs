@@ -9,7 +9,7 @@ use crate::description::{Activation, Description, HeadKind, NormKind};
 use crate::names::Names;
 
 /// The family `gpt2`.
-pub static GPT2: FamilyKind = FamilyKind::new("gpt2", NAMES, describe);
+pub(super) static GPT2: FamilyKind = FamilyKind::new("gpt2", NAMES, describe);
 
 const NAMES: Names = Names {
     prefix: "transformer.",

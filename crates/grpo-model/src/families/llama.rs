@@ -12,13 +12,13 @@ use crate::description::{
 use crate::names::Names;
 
 /// The family `llama`: Llama 1 to 3, and other models with the same architecture.
-pub static LLAMA: FamilyKind =
+pub(super) static LLAMA: FamilyKind =
     FamilyKind::new("llama", NAMES, |fields| describe(Variant::Llama, fields));
 /// The family `qwen2`: Qwen2 and Qwen2.5, which are Llama models with query, key and value biases.
-pub static QWEN2: FamilyKind =
+pub(super) static QWEN2: FamilyKind =
     FamilyKind::new("qwen2", NAMES, |fields| describe(Variant::Qwen2, fields));
 /// The family `qwen3`: dense Qwen3 models, which are Llama models with query and key norms.
-pub static QWEN3: FamilyKind =
+pub(super) static QWEN3: FamilyKind =
     FamilyKind::new("qwen3", NAMES, |fields| describe(Variant::Qwen3, fields));
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,12 @@ mod registry;
 pub use bert::BERT;
 pub use family::{FamilyKind, VocabularyFile};
 pub use fields::Fields;
-pub use gpt2::GPT2;
-pub use llama::{LLAMA, QWEN2, QWEN3};
 pub(crate) use registry::family_name;
 pub use registry::{Families, ModelFormats};
+
+impl Default for Families {
+    fn default() -> Self {
+        use llama::{LLAMA, QWEN2, QWEN3};
+        Self::none().with([&gpt2::GPT2, &LLAMA, &QWEN2, &QWEN3, &BERT])
+    }
+}

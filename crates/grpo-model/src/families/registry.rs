@@ -5,18 +5,12 @@ use std::path::Path;
 use grpo_data::{Codecs, parse_model_json, regular_file};
 use serde_json::{Map, Value};
 
-use super::{BERT, FamilyKind, GPT2, LLAMA, QWEN2, QWEN3};
+use super::FamilyKind;
 use crate::{ModelConfig, ModelError};
 
 /// A registry of model families. By default, it contains those of this crate.
 #[derive(Clone, Debug)]
 pub struct Families(Vec<&'static FamilyKind>);
-
-impl Default for Families {
-    fn default() -> Self {
-        Self(vec![&GPT2, &LLAMA, &QWEN2, &QWEN3, &BERT])
-    }
-}
 
 impl From<&'static FamilyKind> for Families {
     /// Creates a registry of this family only.
@@ -26,6 +20,11 @@ impl From<&'static FamilyKind> for Families {
 }
 
 impl Families {
+    /// Creates an empty registry.
+    pub(super) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// Adds families.
     ///
     /// # Panics

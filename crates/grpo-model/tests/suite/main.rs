@@ -10,6 +10,7 @@ mod families;
 mod files;
 mod gradients;
 mod layouts;
+mod options;
 mod oracle;
 mod other_family;
 mod peft;

@@ -199,13 +199,10 @@ impl CompletionRecord {
         if self.reason.is_some() != (self.outcome == RecordedOutcome::Failed) {
             return Err("`reason` does not match `outcome`".to_owned());
         }
-        let lengths = [
-            (IDS, self.completion_ids.len()),
-            (SAMPLED, self.sampling_logprobs.len()),
-            (OUTCOMES, self.outcomes.len()),
-        ];
+        let lengths = [(IDS, self.completion_ids.len()), (SAMPLED, self.sampling_logprobs.len())];
         let of_tokens = self.tokens.iter().map(|(name, values)| (name, values.len()));
-        for (name, length) in of_tokens.chain(lengths) {
+        let outcomes = (OUTCOMES, self.outcomes.len());
+        for (name, length) in lengths.into_iter().chain(of_tokens).chain([outcomes]) {
             if length != self.actions as usize {
                 return Err(format!(
                     "`{name}` has {length} entries, but `actions` is {}",

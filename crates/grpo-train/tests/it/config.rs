@@ -392,11 +392,13 @@ fn guards_on_metrics_of_extensions() {
             let with = metrics_of_kinds(&kinds, &[kind.name]);
             guarded(metric).check_with(&with).unwrap();
             let without = metrics_of_kinds(&kinds, &[]);
-            let keys: Vec<&str> = kind.keys.to_vec();
+            let asks = match kind.keys[0] {
+                key if key.contains('.') => key.to_owned(),
+                section => format!("a [{section}] section"),
+            };
             let error = guarded(metric).check_with(&without).unwrap_err().to_string();
             let said = format!(
-                "guards[0]: watch = \"{metric}\": this run has no such metric; it requires a [{}] section",
-                keys[0]
+                "guards[0]: watch = \"{metric}\": this run has no such metric; it requires {asks}"
             );
             assert!(error.starts_with(&said), "{error}");
         }
