@@ -63,21 +63,29 @@ pub trait Numbers {
 }
 
 macro_rules! single_numbers {
-    ($($number:ty),*) => {
+    ($($number:ty: $convert:expr,)*) => {
         $(
             impl Numbers for $number {
                 fn each(
                     &self,
                     check: &mut dyn FnMut(Option<usize>, f64) -> Result<(), ConfigFault>,
                 ) -> Result<(), ConfigFault> {
-                    check(None, *self as f64)
+                    let convert: fn($number) -> f64 = $convert;
+                    check(None, convert(*self))
                 }
             }
         )*
     };
 }
 
-single_numbers!(f32, f64, i64, u32, u64, usize);
+single_numbers! {
+    f64: std::convert::identity,
+    f32: f64::from,
+    u32: f64::from,
+    i64: |number| number as f64,
+    u64: |number| number as f64,
+    usize: |number| number as f64,
+}
 
 impl<T: Numbers> Numbers for Option<T> {
     fn each(

@@ -4,7 +4,10 @@ use proc_macro::TokenStream;
 use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Data, DeriveInput, Expr, Fields, LitStr, Meta, MetaNameValue, Token};
+use syn::{
+    Attribute, Data, DeriveInput, Expr, ExprLit, ExprUnary, Fields, Lit, LitStr, Meta,
+    MetaNameValue, Token, UnOp,
+};
 
 /// Implements `grpo_data::Ranges`: checks `range(min = …, max = …)` and `inner(range(…))` of
 /// `#[schemars(…)]`. Fields with an exclusive bound are left to code that says what the bound means.
@@ -31,13 +34,9 @@ fn implementation(input: &DeriveInput) -> syn::Result<proc_macro2::TokenStream> 
         }
         let key = name.to_string();
         let key = key.trim_start_matches("r#");
-        let bound = |bound: &Option<Expr>, none: &str| match bound {
-            Some(bound) => quote!((#bound) as f64),
-            None => none.parse().unwrap_or_default(),
-        };
-        let low = bound(&range.low, "f64::MIN");
-        let high = bound(&range.high, "f64::MAX");
-        checks.push(quote!(::grpo_data::check_range(&self.#name, section, #key, (#low)..=(#high))?;));
+        let low = range.low.map_or_else(|| quote!(f64::MIN), literal);
+        let high = range.high.map_or_else(|| quote!(f64::MAX), literal);
+        checks.push(quote!(::grpo_data::check_range(&self.#name, section, #key, #low..=#high)?;));
     }
     let name = &input.ident;
     let (generics, types, bounds) = input.generics.split_for_impl();
@@ -51,18 +50,35 @@ fn implementation(input: &DeriveInput) -> syn::Result<proc_macro2::TokenStream> 
     })
 }
 
+/// Returns the value of a number in an attribute.
+fn number(value: &Expr) -> syn::Result<f64> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse(),
+        Expr::Lit(ExprLit { lit: Lit::Float(number), .. }) => number.base10_parse(),
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => Ok(-self::number(expr)?),
+        _ => Err(syn::Error::new_spanned(value, "expected a number")),
+    }
+}
+
+/// Returns the tokens of a number. There are no negative literals.
+fn literal(number: f64) -> proc_macro2::TokenStream {
+    let absolute = number.abs();
+    if number < 0.0 { quote!(-#absolute) } else { quote!(#absolute) }
+}
+
 /// The range of a field.
 #[derive(Default)]
 struct Range {
-    low: Option<Expr>,
-    high: Option<Expr>,
+    low: Option<f64>,
+    high: Option<f64>,
     is_exclusive: bool,
 }
 
 impl Range {
     fn of(attributes: &[Attribute]) -> syn::Result<Self> {
         let mut range = Self::default();
-        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("schemars")) {
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("schemars"))
+        {
             let parts =
                 attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)?;
             for part in &parts {
@@ -86,11 +102,12 @@ impl Range {
         if !list.path.is_ident("range") {
             return Ok(());
         }
-        let bounds = list.parse_args_with(Punctuated::<MetaNameValue, Token![,]>::parse_terminated)?;
+        let bounds =
+            list.parse_args_with(Punctuated::<MetaNameValue, Token![,]>::parse_terminated)?;
         for MetaNameValue { path, value, .. } in bounds {
             match path.to_token_stream().to_string().as_str() {
-                "min" => self.low = Some(value),
-                "max" => self.high = Some(value),
+                "min" => self.low = Some(number(&value)?),
+                "max" => self.high = Some(number(&value)?),
                 _ => return Err(syn::Error::new_spanned(path, "expected `min` or `max`")),
             }
         }

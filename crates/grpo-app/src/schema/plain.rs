@@ -30,6 +30,11 @@ fn simplify_object(object: &mut Map<String, Value>) {
     if object.get("default").is_some_and(Value::is_null) {
         object.shift_remove("default");
     }
+    // A section that is missing has the defaults of its keys.
+    let is_section = |default: &Map<String, Value>| !default.contains_key("type");
+    if object.get("default").and_then(Value::as_object).is_some_and(is_section) {
+        object.shift_remove("default");
+    }
     // A value that stands for a missing one.
     let number = |key: &str| object.get(key).and_then(Value::as_f64);
     if let (Some(default), Some(low)) = (number("default"), number("minimum"))
