@@ -35,8 +35,9 @@ fn main() {
             false => content,
         };
         let compressed = out.join(index.to_string());
-        std::fs::write(&compressed, deflated(&content)).expect("OUT_DIR can be written");
         let size = content.len();
+        let content = if name.ends_with(".safetensors") { planes(&content) } else { content };
+        std::fs::write(&compressed, deflated(&content)).expect("OUT_DIR can be written");
         writeln!(
             list,
             "    ExampleFile {{ path: {name:?}, size: {size}, deflated: include_bytes!({compressed:?}) }},"
@@ -49,9 +50,14 @@ fn main() {
 
 /// Compresses a file. The program would be two megabytes larger without it.
 fn deflated(content: &[u8]) -> Vec<u8> {
-    let mut encoder =
-        flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(content).and_then(|()| encoder.finish()).expect("memory takes all")
+}
+
+/// Sorts the bytes of numbers with 32 bits: all first bytes, then all second ones. Signs and exponents, which
+/// are similar, stand together then, which saves a megabyte.
+fn planes(content: &[u8]) -> Vec<u8> {
+    (0..4).flat_map(|first| content.iter().skip(first).step_by(4).copied()).collect()
 }
 
 /// Pages for developers, and pictures of the README.

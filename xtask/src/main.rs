@@ -38,6 +38,9 @@ enum Command {
     /// Check project rules that neither the compiler nor clippy covers; prints one line per
     /// violation
     Tidy,
+    /// Write the JSON schemas in configs/schema/ and the tables of docs/configuration.md again, after a
+    /// key of a configuration has changed
+    ConfigReference,
     Bench(bench::Bench),
     MakeReplies(replies::MakeReplies),
     #[command(hide = true)]
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Test(test) => test::test(&root, &test, []),
         Command::Ci => ci::ci(&root),
         Command::Tidy => tidy::tidy(&root),
+        Command::ConfigReference => test::config_reference(&root),
         Command::Bench(bench) => bench::bench(&root, &bench),
         Command::MakeReplies(make) => replies::make_replies(&root, &make),
         Command::BookLinks(links) => book::book_links(&root, &links),

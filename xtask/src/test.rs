@@ -67,6 +67,18 @@ pub(crate) fn test(
     done
 }
 
+/// Runs the test that compares the schemas and the reference of configurations with the types, and lets it
+/// write them.
+pub(crate) fn config_reference(root: &Path) -> Result<()> {
+    let arguments = ["--test", "cli", "schemas_and_reference_follow_from_the_types"];
+    let only = Test {
+        package: vec!["grpo-cli".into()],
+        arguments: arguments.map(OsString::from).into(),
+        harness: Vec::new(),
+    };
+    test(root, &only, [("GRPO_WRITE_SCHEMAS", "1".into())])
+}
+
 /// Test counts across all test binaries.
 #[derive(Debug, Default)]
 struct Total {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::models::no_thinking_switch;
+use grpo_data::schema::Keys;
 use grpo_data::{
     Augmentation, ChatOptions, ChatTemplate, Codec, ConfigFault, DataError, ExampleFile, Examples,
     Prompt, PromptFile, deserialize_settings,
@@ -21,6 +22,10 @@ pub struct DataFormat {
     pub holds: &'static str,
     /// Additional `[data]` keys of this format.
     pub keys: &'static [&'static str],
+    /// What these keys are.
+    pub schema: Keys,
+    /// Whether its files have prompts for `grpo train`, rather than examples for `grpo pretrain` alone.
+    pub has_prompts: bool,
     /// Returns whether a `[data]` section uses this format.
     pub is_selected: fn(&Table) -> bool,
     /// Parses the additional keys. Keys in errors are relative to `[data]`.

@@ -33,6 +33,8 @@ mod resume_check;
 mod run_files;
 mod run_log;
 mod run_reward;
+#[cfg(feature = "schema")]
+pub mod schema;
 mod session;
 pub mod source;
 pub mod supervised_run;

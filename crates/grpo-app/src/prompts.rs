@@ -8,6 +8,7 @@ use grpo_data::{ConfigFault, EpochOrder, Example, Examples, OrderPosition, Promp
 use grpo_model::{LanguageModel, ModelSpec};
 use grpo_rewards::Reward;
 use grpo_train::{TrainError, unconditional_prompts};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataSection, ReadFrom, ReadPrompts, SharedKeys, check_thinking};
@@ -18,18 +19,21 @@ use crate::source::{Opened, PromptStream, Source};
 pub(crate) type PromptSection = DataSection<PromptKeys>;
 
 /// Keys of the `[data]` section that do not depend on the file format.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PromptKeys {
-    /// Path to a `.jsonl`, `.jsonl.gz` or `.parquet` file, or to a file in a format defined by a
-    /// task.
+    /// [File of records](#files-of-records) with prompts, each used once per epoch in shuffled
+    /// order.
+    #[schemars(extend("x-basic" = true))]
     file: PathBuf,
-    /// Maximum prompt length. Longer prompts are dropped. By default, prompts must leave enough
-    /// space for a completion.
+    /// Longer prompts are dropped and counted. Default: context minus `sampling.max_new_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_prompt_tokens: Option<usize>,
-    /// The chat template's `thinking` option.
+    /// `enable_thinking` of the chat template. If the template has no such switch, true is refused
+    /// and false is noted at the start. Default: the template's default; false with `replies`,
+    /// which refuses true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-basic" = true))]
     thinking: Option<bool>,
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use grpo_data::schema::Keys;
 use grpo_data::{Codec, ConfigFault, Prompt};
 use grpo_model::{Families, Policy};
 use grpo_rewards::Reward;
@@ -18,6 +19,8 @@ use crate::train_settings::TrainSettings;
 pub struct SourceKind {
     /// Section names. The presence of any of them selects this source.
     pub sections: &'static [&'static str],
+    /// What these sections are.
+    pub schema: Keys,
     /// Parses the sections. Keys in errors start with the section name.
     pub parse: fn(Table) -> Result<Arc<dyn Source>, ConfigFault>,
 }

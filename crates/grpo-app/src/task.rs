@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
+use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
 use grpo_extensions::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
 use grpo_model::{Families, FamilyKind, ModelFormats, Policy};
@@ -174,6 +175,10 @@ pub struct BestFiles {
 pub struct Pretraining {
     /// Name of the section.
     pub section: &'static str,
+    /// What it trains, as one word.
+    pub trains: &'static str,
+    /// Keys of its configuration files.
+    pub schema: Keys,
     /// Function that runs the training.
     pub run: fn(&Tasks, &RunArguments) -> anyhow::Result<()>,
 }
@@ -281,6 +286,9 @@ pub struct TaskCommand {
     pub(crate) command: clap::Command,
     /// Group in the help text.
     pub(crate) group: CommandGroup,
+    /// Keys of the configuration files that it reads.
+    #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "only schemas are made of it"))]
+    pub(crate) configuration: Keys,
     run: Box<Run>,
     runs_stages: fn(&ArgMatches) -> bool,
 }
@@ -305,7 +313,14 @@ impl TaskCommand {
             1 => command.long_about(None),
             _ => command.long_about(about.join("\n\n")),
         };
-        Self { command, group, run: Box::new(run), runs_stages: |_| false }
+        let configuration = Keys::none();
+        Self { command, group, configuration, run: Box::new(run), runs_stages: |_| false }
+    }
+
+    /// Sets the keys of the configuration files that the command reads.
+    #[must_use]
+    pub fn with_configuration(self, configuration: Keys) -> Self {
+        Self { configuration, ..self }
     }
 
     /// Adds examples below the options in the help text.

@@ -15,6 +15,8 @@ use grpo_rewards::RewardConfig;
 use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
 use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 
+#[cfg(feature = "schema")]
+pub(crate) use self::open_settings::OpenKeys;
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
 pub(crate) use self::reading::LoadedReward;
 pub(crate) use self::start::Start;
@@ -183,7 +185,7 @@ impl TrainFile {
         let reward = self.reward.spec().check();
         reward.map_err(|fault| origin.locate(fault.below("reward")))?;
         self.success.check().map_err(|fault| origin.locate(fault))?;
-        origin.check("eval.samples", self.eval.samples.into(), 0.0..=1e6)?;
+        origin.check_ranges("eval", &self.eval)?;
         anyhow::ensure!(
             self.eval.samples > 0 || self.eval.every == 0,
             "{}eval.every = {} has no effect with eval.samples = 0; increase eval.samples, or set eval.every = 0",

@@ -3,31 +3,39 @@
 use std::path::PathBuf;
 
 use grpo_core::KlController;
+use grpo_data::Ranges;
 use grpo_model::{LoraConfig, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_train::{
     AdvantageSettings, EvalConfig, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings,
     SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::CheckpointSection;
 use crate::preflight::PreflightSection;
 
 /// Sections of the `grpo train` configuration that all tasks share.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainSettings {
-    /// Run folder.
+    /// Run folder, new or empty.
+    #[schemars(extend("x-basic" = true))]
     pub(crate) run: PathBuf,
-    /// Folder of the initial model.
+    /// Model folder to start from.
+    #[schemars(extend("x-basic" = true))]
     pub(crate) model: PathBuf,
-    /// Folder of an adapter to continue training on top of the frozen model.
+    /// Adapter folder (PEFT format) to continue training on the unchanged `model`; excludes
+    /// `[lora]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-basic" = true))]
     pub(crate) adapter: Option<PathBuf>,
-    /// Weight precision of the base model if only an adapter is trained.
+    /// Storage of the block matrices of a base model under an adapter: `f32`, `bf16`, `q8`, `q4`.
     #[serde(default)]
     pub(crate) base_precision: WeightPrecision,
+    /// Determines all random numbers.
+    #[schemars(extend("x-basic" = true))]
     pub(crate) seed: u64,
     /// Configuration of a new adapter on top of the frozen model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,18 +73,31 @@ pub struct TrainSettings {
 }
 
 /// The `[eval]` section.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvalSection {
-    /// Number of completions per evaluation; 0 for none.
+    /// Completions per evaluation; 0 disables evaluations and the table. With `[data]`: the first
+    /// `samples / group_size` prompts.
+    #[schemars(range(min = 0, max = 1e6), extend("x-basic" = true))]
     pub(crate) samples: u32,
-    /// File with held-out prompts. Defaults to the first training prompts.
+    /// Prompts in the format of `data.file`; without it, those of `data.file`, which the policy
+    /// trains on.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-basic" = true))]
     pub file: Option<PathBuf>,
-    /// See [`EvalConfig`].
+    /// Steps between evaluations, plus one at the last step; 0 for none in between. Results are the
+    /// `eval_*` [metrics](metrics.md#evaluations).
+    #[schemars(extend("x-basic" = true))]
     pub(crate) every: u32,
+    /// End the run after this many consecutive evaluations without a new best mean reward; 0 for
+    /// never. Needs `every`.
     patience: u32,
+    /// Minimum improvement for a new best; needs `every`.
+    #[schemars(range(min = 0))]
     pub(crate) min_gain: f64,
+    /// Completions per prompt; with 2 or more, diversity is measured (`eval_self_bleu`,
+    /// `eval_distinct_2`).
+    #[schemars(range(min = 1, max = 1000))]
     group_size: usize,
 }
 
@@ -99,19 +120,27 @@ impl EvalSection {
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SaveSection {
-    /// Number of steps between checkpoints. If 0, checkpoints are written only at timed intervals
-    /// and at the end.
+    /// Steps between checkpoints; 0 for none by steps.
     pub(crate) every: u32,
-    /// Minutes between checkpoints, which are written at the end of a step. 0 disables this.
+    /// Write a checkpoint at the end of the first step this many minutes after the last one; 0 for
+    /// none by time.
+    #[schemars(range(min = 0, max = 1e6), extend("x-basic" = true))]
     pub(crate) every_minutes: f64,
-    /// Number of most recent checkpoints to keep, in addition to the one for the best evaluation.
+    /// Number of newest checkpoints to keep, in addition to that of the best evaluation.
+    #[schemars(range(min = 1))]
     pub(crate) keep_last: usize,
-    /// Number of steps between recorded completions; 0 for none.
+    /// [Record the completions](files.md#recorded-completions) of every N-th step; 0 for never.
+    /// Does not change training; a recorded step takes slightly longer. `grpo explain` and `grpo
+    /// replay` need them; `replay` retrains steps unless `every` kept the policy of the preceding
+    /// step.
+    #[schemars(extend("x-basic" = true))]
     pub(crate) completions_every: u32,
-    /// Number of best completions in `best.csv`; 0 for none.
+    /// Runs on molecules: number of molecules in [`best.csv`](files.md#bestcsv-and-bestsdf); 0 for
+    /// no such file.
+    #[schemars(extend("x-basic" = true))]
     pub(crate) best: usize,
 }
 

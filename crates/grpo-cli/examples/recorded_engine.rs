@@ -39,7 +39,7 @@ impl Task for RecordedTask {
 }
 
 /// The keys of `[rollout]`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RecordedConfig {
     file: PathBuf,

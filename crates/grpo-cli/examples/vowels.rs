@@ -17,11 +17,13 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_app::data::{DataFormat, DataReader, NewCodec, ReadExamples, ReadFrom, ReadPrompts};
 use grpo_app::task::{Measures, Task};
+use grpo_data::schema::Keys;
 use grpo_data::{
     Codec, CodecKind, ConfigFault, DataError, Example, Examples, Prompt, SpecialIds, TextCodec,
     read_text, split_draw,
 };
 use grpo_rewards::{Outcome, PartName, Reward, RewardInput, RewardKind, RewardSpec, Scored};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -49,6 +51,8 @@ impl Task for Words {
         vec![DataFormat {
             holds: "words",
             keys: &[],
+            schema: Keys::none(),
+            has_prompts: true,
             is_selected: is_of_words,
             parse: |_| Ok(Arc::new(WordFile)),
         }]
@@ -73,7 +77,7 @@ impl Task for Words {
 }
 
 /// Fraction of vowels in a word. Words that are too short score 0.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct VowelReward {
     /// Minimum number of letters.

@@ -1,24 +1,29 @@
 //! Adaptive KL coefficient.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero};
 
 /// Configuration of [`AdaptiveKl`], the `[kl_controller]` section.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KlController {
-    /// Target KL to the reference in nats per token. This is the value the `kl` metric should
-    /// reach.
+    /// Target of the metric `kl`, in nats per token.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub target: f64,
-    /// If the KL stays at least 20 % away from the target, the coefficient changes by a factor of
-    /// about `exp(±0.2)` over this number of completions.
+    /// Completions after which a KL 20 % or more off the target has changed β by a factor of about
+    /// e^±0.2. Usual: 10,000. In steps: divide by `train.prompts_per_step` · `train.group_size`.
+    /// At least the completions per step.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub horizon: f64,
-    /// Lower bound for the coefficient.
+    /// Lower bound of β, which may not be above `loss.kl_coef`.
     #[serde(default = "default_min")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub min: f64,
-    /// Upper bound for the coefficient.
+    /// Upper bound of β, which may not be below `loss.kl_coef`.
     #[serde(default = "default_max")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub max: f64,
 }
 

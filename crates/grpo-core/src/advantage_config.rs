@@ -1,5 +1,6 @@
 //! Advantage settings.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero, at_least_zero};
@@ -41,7 +42,7 @@ impl Default for AdvantageConfig {
 }
 
 /// How multiple reward functions are combined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
     /// Computes `r = Σ_k w_k R_k`, then centres and scales the sum.
@@ -54,7 +55,7 @@ pub enum Aggregation {
 }
 
 /// Value subtracted from each reward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
     /// Group mean (GRPO).
@@ -73,7 +74,7 @@ pub enum Baseline {
 }
 
 /// Value that the centred rewards are divided by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardScale {
     /// Standard deviation within the group (GRPO).
@@ -86,7 +87,7 @@ pub enum RewardScale {
 }
 
 /// Standard deviation estimator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Deviation {
     /// Divides by n − 1.

@@ -1,5 +1,6 @@
 //! High-entropy token mask and entropy bonus.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, at_least_zero};
@@ -43,7 +44,7 @@ impl HighEntropy {
 
 /// Entropy bonus: `loss −= coef · mean entropy`, where the mean is over the tokens that the
 /// high-entropy mask keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EntropyBonus {
     /// A constant coefficient.

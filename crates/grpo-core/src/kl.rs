@@ -1,5 +1,6 @@
 //! KL penalty to the reference policy.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dual::{Dual, largest_exponent};
@@ -22,7 +23,7 @@ pub struct KlConfig {
 
 /// Per-token estimators of `KL(π ‖ π_ref)`, where `e = log π_ref − log π` for the sampled token
 /// (Schulman 2020, "Approximating KL divergence").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KlEstimator {
     /// `−e`. As a loss, its expected gradient is 0 unless bias correction is enabled.
@@ -36,7 +37,7 @@ pub enum KlEstimator {
 }
 
 /// Where the KL penalty is applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KlPlacement {
     /// Adds `β · KL` to each token loss (GRPO).

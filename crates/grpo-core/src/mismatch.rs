@@ -1,12 +1,13 @@
 //! Importance ratio levels, and corrections for differences between the sampler's and the trainer's
 //! probabilities.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero, at_least_zero};
 
 /// Whether `π_θ / π_old` is computed per token or per sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RatioLevel {
     /// Each token has its own ratio (GRPO).
@@ -28,22 +29,25 @@ impl RatioLevel {
 }
 
 /// Multiplies the surrogate by `π_old / π_sampler`, limited to the given bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MismatchCorrection {
-    /// Whether the quotient is computed per token or as the product over the sequence.
+    /// Ratio π_old / π_sampler per token, or its product over a completion; `sequence` is refused
+    /// with `vespo`.
     pub level: RatioLevel,
-    /// How quotients outside the bounds are handled.
+    /// What happens outside the bounds: the ratio becomes the bound (`truncate`) or 0 (`mask`).
     pub mode: MismatchMode,
-    /// Lower bound. 0 disables it.
+    /// Lower bound of the ratio, at most `max`.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub min: f64,
-    /// Upper bound.
+    /// Upper bound of the ratio.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub max: f64,
 }
 
 /// How quotients outside the bounds are handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MismatchMode {
     /// Clamps the quotient to the bounds (truncated importance sampling; Yao et al. 2025).

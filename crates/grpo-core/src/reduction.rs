@@ -1,5 +1,6 @@
 //! Reduction of token losses to a scalar.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::HighEntropy;
@@ -7,7 +8,7 @@ use crate::HighEntropy;
 /// How token losses are averaged. Except for [`Self::MicroBatchTokenMean`], denominators are
 /// computed over the whole optimizer batch, so the gradient does not depend on how the batch is
 /// split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
     /// Averages over the tokens in each sequence, then over sequences (GRPO).

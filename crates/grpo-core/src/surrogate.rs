@@ -1,5 +1,6 @@
 //! Surrogate objectives.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dual::Dual;
@@ -9,7 +10,7 @@ use crate::terms::{Clipping, SamplingTerms};
 
 /// Surrogate objective for one token, where `c = π_θ / π_old` is the ratio and `A` is the
 /// advantage.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Surrogate {
     /// `−min(min(c, δ) A, clip(c, 1 − ε_low, 1 + ε_high) A)` (Shao et al. 2024, equation 3).

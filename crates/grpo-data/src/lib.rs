@@ -37,12 +37,14 @@ mod passwords;
 mod plain_words;
 mod prefix;
 mod prompts;
+mod ranges;
 mod record;
 mod record_files;
 mod regex_words;
 pub mod regular_file;
 mod rng;
 mod sample;
+pub mod schema;
 mod shell;
 mod special;
 mod split;
@@ -64,6 +66,7 @@ pub use config_fault::{ConfigFault, counted, deserialize_settings, short_number,
 pub use csv_quotes::{CsvQuoteFaults, CsvQuotes};
 pub use error::{DataError, Names, Shortened, described, with_remedy};
 pub use example::{Example, Examples};
+pub use grpo_ranges::Ranges;
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json, parse_model_json};
 pub use line_reader::{LineReader, too_long};
 pub use number_cell::{decimal_comma_remedy, number_cell};
@@ -81,6 +84,7 @@ pub use prompts::{
     CompletionSource, LineFault, ObjectReader, ObjectRow, PromptReader, PromptRecord, PromptSource,
     message_text, nested_field,
 };
+pub use ranges::{Numbers, Ranges, check_range, in_range};
 pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use regex_words::regex_reason;

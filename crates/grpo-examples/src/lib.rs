@@ -1,14 +1,16 @@
 #![doc = include_str!("../README.md")]
 
+mod config;
 mod files;
 mod init_project;
 
 use grpo_app::task::{Task, TaskCommand};
 
+pub use config::with_keys;
 pub use files::{ExampleFile, FILES};
 pub use init_project::create;
 
-/// Adds the command `init-project` to the program.
+/// Adds the commands `init-project` and `config` to the program.
 pub struct Examples;
 
 impl Task for Examples {
@@ -17,6 +19,6 @@ impl Task for Examples {
     }
 
     fn commands(&self) -> Vec<TaskCommand> {
-        vec![init_project::command()]
+        vec![init_project::command(), config::command()]
     }
 }

@@ -8,13 +8,15 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use grpo_data::{Completion, ConfigFault, Group, Prompt, deserialize_settings};
+use grpo_data::schema::Keys;
+use grpo_data::{Completion, ConfigFault, Group, Prompt, Ranges, deserialize_settings};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Engine, RolloutError, StepKey};
 use grpo_run::Plan;
 use grpo_train::{
-    Sampled, Snapshot, StepExtension, StepSampler, TrainConfig, TrainError, UpdatedStep, in_range,
+    Sampled, Snapshot, StepExtension, StepSampler, TrainConfig, TrainError, UpdatedStep,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
@@ -49,7 +51,7 @@ pub struct SamplingAhead<M> {
 }
 
 /// The key of sampling ahead in a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AheadConfig {
     /// The key in the `[train]` section.
@@ -57,11 +59,17 @@ pub struct AheadConfig {
 }
 
 /// See [`AheadConfig`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Ranges,
+)]
 #[serde(deny_unknown_fields, default)]
 pub struct Staleness {
-    /// Number of steps by which rollouts are sampled ahead of the policy's updates. With 0, each step
-    /// samples from the current policy.
+    /// Steps by which sampling runs ahead: while the policy learns from a step, the next ones are
+    /// sampled on another thread. Step s samples from the policy after step s − 1 − `staleness`.
+    /// Checkpoints wait for the rollouts that are being sampled; up to `staleness` + 1 policies are
+    /// in memory. Requires `sampler_check.above = "correct"` or `loss.mismatch`; one process;
+    /// excludes `grpo replay`.
+    #[schemars(range(min = 0, max = 16))]
     pub staleness: u32,
 }
 
@@ -70,19 +78,17 @@ const AHEAD: &str = "staleness";
 const KEY: &str = "train.staleness";
 const METRICS: [&str; 1] = ["sampling/staleness"];
 
-/// Most steps by which rollouts can be sampled ahead.
-const MOST_AHEAD: u32 = 16;
-
 /// Returns the kind of extension that a positive `train.staleness` asks for.
 pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
     ExtensionKind {
         name: AHEAD,
         keys: &[KEY],
+        schema: Keys::of::<AheadConfig>(),
         metrics: &METRICS,
         parse: |keys, _| {
             let config: AheadConfig = deserialize_settings(keys)?;
             let steps = config.train.staleness;
-            in_range(KEY, steps.into(), 0.0..=f64::from(MOST_AHEAD))?;
+            config.train.check_ranges("train")?;
             Ok((steps > 0).then(|| Arc::new(config) as Arc<_>))
         },
     }

@@ -9,7 +9,6 @@ use grpo_runtime::RankError;
 use grpo_train::StepScorer;
 use serde::{Deserialize, Serialize};
 
-
 /// The distinct completions of a run with their scores, in the order in which they were scored.
 ///
 /// The reward scores a completion only if no equivalent one was scored before; otherwise the recorded

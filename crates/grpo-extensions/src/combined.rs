@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::Device;
+use grpo_data::schema::Keys;
 use grpo_data::statistics::mean;
-use grpo_data::{ConfigFault, EpochOrder, Example, Group, OrderPosition};
+use grpo_data::{ConfigFault, EpochOrder, Example, Group, OrderPosition, Ranges};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_model::{Dropout, LanguageModel};
 use grpo_rewards::EmbedderConfig;
@@ -14,8 +15,9 @@ use grpo_run::Plan;
 use grpo_runtime::awake;
 use grpo_train::{
     Contributions, Cut, GradientSum, LossWeights, PolicyUpdate, StepExtension, TrainError,
-    UpdatedStep, build_measure, check_measure, cross_entropy, in_range,
+    UpdatedStep, build_measure, check_measure, cross_entropy,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -29,31 +31,38 @@ use crate::{
 /// The cross-entropy is computed on a batch of examples. D is the mean diversity of the completions
 /// for a prompt. Its gradient is estimated from the completions in the step, as in polychromic
 /// supervised training.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct CombinedConfig {
-    /// Path to the examples, in the same format as for supervised training.
+    /// Examples in the format of [`grpo pretrain`](#grpo-pretrain); with `[data.replies]`, tweets
+    /// and replies.
     pub file: PathBuf,
-    /// Cross-entropy weight α.
+    /// α, weight of the cross-entropy of the examples.
     #[serde(default = "default_supervised")]
+    #[schemars(range(min = 0, max = 1e6))]
     pub supervised_weight: f64,
-    /// GRPO weight β.
+    /// β, weight of the GRPO loss. Without it, sampling would be useless: use supervised training
+    /// instead.
     #[serde(default = "default_grpo")]
+    #[schemars(range(min = 1e-6, max = 1e6))]
     pub grpo_weight: f64,
-    /// Diversity weight λ.
+    /// λ, weight of the diversity of the completions.
     #[serde(default = "default_diversity")]
+    #[schemars(range(min = 0, max = 1e6))]
     pub diversity_weight: f64,
-    /// Diversity measure.
+    /// Measure of the diversity.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// Text embedder, required by the `semantic` measure.
+    /// Makes the vectors; required by `semantic`, refused otherwise.
     pub embedder: Option<EmbedderConfig>,
-    /// Number of examples per optimizer step.
+    /// Examples per optimizer step.
     #[serde(default = "default_batch_size")]
+    #[schemars(range(min = 1, max = 1e6))]
     pub batch_size: usize,
-    /// Interval between optimizer steps that include all three terms. The other steps only use the
-    /// cross-entropy and don't need completions.
+    /// One in this many optimizer steps has completions and all three terms; the others have
+    /// examples only and need no sampling.
     #[serde(default = "default_every")]
+    #[schemars(range(min = 1, max = 10000))]
     pub every: u32,
 }
 
@@ -88,6 +97,7 @@ pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
     ExtensionKind {
         name: SECTION,
         keys: &[SECTION],
+        schema: Keys::in_section::<CombinedConfig>(SECTION),
         metrics: &METRICS,
         parse: |mut table, _| {
             let config: CombinedConfig = section(&mut table, SECTION)?;
@@ -149,12 +159,7 @@ impl CombinedConfig {
     /// # Errors
     /// Returns an error for the first key that is not.
     pub fn check(&self) -> Result<(), ConfigFault> {
-        in_range("combined.supervised_weight", self.supervised_weight, 0.0..=1e6)?;
-        // Sampling is pointless without GRPO. Use supervised training instead.
-        in_range("combined.grpo_weight", self.grpo_weight, 1e-6..=1e6)?;
-        in_range("combined.diversity_weight", self.diversity_weight, 0.0..=1e6)?;
-        in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;
-        in_range("combined.every", f64::from(self.every), 1.0..=1e4)?;
+        self.check_ranges(SECTION)?;
         if self.every > 1 && self.supervised_weight == 0.0 {
             let every = self.every;
             return Err(ConfigFault::new(
@@ -183,8 +188,7 @@ impl CombinedConfig {
             let message = format!("combined.file: {} contains no examples", self.file.display());
             return Err(ConfigFault::new("", message, "").into());
         }
-        let diversity =
-            build_measure(SECTION, self.measure, self.embedder.as_ref(), device)?;
+        let diversity = build_measure(SECTION, self.measure, self.embedder.as_ref(), device)?;
         Ok(Combined { config: self.clone(), examples, diversity, seed, terms: None })
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_data::schema::Keys;
 use grpo_data::{ConfigFault, Example, Shortened, deserialize_settings};
 use grpo_model::LanguageModel;
 use grpo_rewards::Identify;
@@ -28,6 +29,8 @@ pub struct ExtensionKind<M> {
     /// Sections and keys that belong to it, e.g. `replay` or `train.max_reward_calls`. Any of them asks
     /// for the extension.
     pub keys: &'static [&'static str],
+    /// What these keys are, in tables nested as in the file.
+    pub schema: Keys,
     /// Names of its metrics, which guards can watch.
     pub metrics: &'static [&'static str],
     /// Reads these keys, in tables nested as in the file. `Bucketing`s are those of the program's tasks.
@@ -244,6 +247,7 @@ mod tests {
         let kind: ExtensionKind<()> = ExtensionKind {
             name: "memory",
             keys: &["memory", "train.limit"],
+            schema: Keys::none(),
             metrics: &[],
             parse: |_, _| unreachable!(),
         };

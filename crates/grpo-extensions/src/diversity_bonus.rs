@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{Bonus, ConfigFault, Group, Outcome};
+use grpo_data::schema::Keys;
+use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 use grpo_train::{
-    ScoredStep, StepExtension, TrainError, build_measure, check_measure, in_range, no_embedder,
+    ScoredStep, StepExtension, TrainError, build_measure, check_measure, no_embedder,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -30,20 +32,21 @@ use crate::{
 /// If a completion cannot be embedded, the run ends, because the distances in its group are
 /// undefined. This only happens if the encoder returns non-finite numbers, so later completions
 /// would fail too. No user program is involved, so no time limit is needed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct DiversityBonusConfig {
-    /// Bonus added for a distance of 1.
+    /// Bonus for a distance of 1.
+    #[schemars(range(min = 0, max = 1e6))]
     pub weight: f64,
-    /// Distance measure.
+    /// Distance of two completions.
     #[serde(default)]
     pub measure: BonusMeasure,
-    /// Text embedder, required by the `semantic` measure.
+    /// Makes the vectors; required by `semantic`, refused otherwise.
     pub embedder: Option<EmbedderConfig>,
 }
 
 /// How the distance of a completion to the others is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BonusMeasure {
     /// [`DiversityMeasure::Semantic`].
@@ -77,6 +80,7 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
     ExtensionKind {
         name: SECTION,
         keys: &[SECTION],
+        schema: Keys::in_section::<DiversityBonusConfig>(SECTION),
         metrics: &["diversity_bonus/mean", "diversity_bonus/std"],
         parse: |mut table, _| {
             let config: DiversityBonusConfig = section(&mut table, SECTION)?;
@@ -140,7 +144,7 @@ impl DiversityBonusConfig {
     /// # Errors
     /// Returns an error for the first key that is not.
     pub fn check(&self) -> Result<(), ConfigFault> {
-        in_range("diversity_bonus.weight", self.weight, 0.0..=1e6)?;
+        self.check_ranges(SECTION)?;
         match self.measure.of_texts() {
             Some(measure) => check_measure(SECTION, measure, self.embedder.as_ref()),
             None => no_embedder(SECTION, self.embedder.as_ref()),

@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use grpo_core::Aggregation;
-use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
+use grpo_data::schema::Keys;
+use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges, Sample};
 use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
-use grpo_train::{GuardAction, GuardConfig, ScoredStep, StepExtension, TrainError, in_range};
+use grpo_train::{GuardAction, GuardConfig, ScoredStep, StepExtension, TrainError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
@@ -62,6 +64,7 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
     ExtensionKind {
         name: SECTION,
         keys: &[SECTION],
+        schema: Keys::in_section::<DiversityFilterConfig>(SECTION),
         metrics: &[
             "diversity_filter/mean",
             "diversity_filter/std",
@@ -125,20 +128,27 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
 ///
 /// If a bucket can hold different completions, a copy of a counted one gets 0 and is not counted, as
 /// in REINVENT. Otherwise, copies would be paid, and would fill the buckets of other completions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct DiversityFilterConfig {
-    /// Name of a [`Bucketing`].
+    /// What completions in a bucket share: the Bemis–Murcko scaffold (molecules without rings share
+    /// one bucket), the same with all atoms replaced by carbon and all bonds by single bonds, the
+    /// [molecule](#molecules-in-rewards), or the text. Every valid molecule has a bucket.
+    #[schemars(extend("x-basic" = true))]
     pub bucket: String,
-    /// Completions that would start a new bucket are added to the most similar bucket if it is at
-    /// least this similar. `None` if only equal buckets are merged.
+    /// Molecules that would start a new bucket join the most similar one if its scaffold (or
+    /// SMILES) has at least this Tanimoto similarity, by Morgan counts of radius 2.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.01, max = 1))]
     pub min_similarity: Option<f64>,
-    /// Capacity L of a bucket.
+    /// Capacity of a bucket.
     #[serde(default = "default_bucket_size")]
+    #[schemars(range(min = 1, max = 1e6))]
     pub bucket_size: u32,
-    /// Minimum reward of completions that are counted.
+    /// Completions with a smaller reward are neither counted nor penalised; 1e6 turns the filter
+    /// off.
     #[serde(default = "default_min_reward")]
+    #[schemars(range(min = 0, max = 1e6))]
     pub min_reward: f64,
     /// How the reward decreases as a bucket fills up.
     #[serde(default)]
@@ -154,7 +164,7 @@ fn default_min_reward() -> f64 {
 }
 
 /// Factor `f(n)` for a completion whose bucket of capacity L contains n earlier ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BucketPenalty {
     /// 1 for `n < L`, then 0.
@@ -229,12 +239,7 @@ impl DiversityFilterConfig {
     /// # Errors
     /// Returns an error for the first key that is not.
     pub fn check(&self) -> Result<(), ConfigFault> {
-        in_range("diversity_filter.bucket_size", self.bucket_size.into(), 1.0..=1e6)?;
-        in_range("diversity_filter.min_reward", self.min_reward, 0.0..=1e6)?;
-        if let Some(similarity) = self.min_similarity {
-            in_range("diversity_filter.min_similarity", similarity, 0.01..=1.0)?;
-        }
-        Ok(())
+        self.check_ranges(SECTION)
     }
 }
 

@@ -6,9 +6,9 @@ use std::{fmt, iter};
 
 use grpo_data::{
     Completion, CompletionParts, ConfigFault, CounterRng, Finish, Group, Outcome, Prompt, Purpose,
-    Sample, SampleKey, SampledUnder,
+    Ranges, Sample, SampleKey, SampledUnder,
 };
-use grpo_train::in_range;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Archive, ArchivedCall};
@@ -22,30 +22,35 @@ const REPLAY: Purpose = Purpose::new(15);
 /// of the same molecule (Guo & Schwaller 2024, "Augmented Memory"). Proposals are new completions that a
 /// task derives from two of the best ones, e.g. by genetic operators (Kim et al. 2024, "Genetic-guided
 /// GFlowNets").
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplayConfig {
-    /// Number of optimizer steps per training step that use replayed completions.
+    /// Optimizer steps per training step that use replayed completions.
+    #[schemars(range(min = 0, max = 1000))]
     pub updates: u32,
-    /// Number of replayed completions per optimizer step.
+    /// Distinct completions per such step.
+    #[schemars(range(min = 2, max = 1e4))]
     pub samples: usize,
-    /// Number of training steps in which the number of replayed completions increases linearly to
-    /// [`Self::samples`].
+    /// Training steps in which this number increases linearly, from at least 2.
+    #[schemars(range(min = 0))]
     pub warmup_steps: u32,
     /// Number of best completions that are drawn from.
+    #[schemars(range(min = 2, max = 1e5))]
     pub capacity: usize,
-    /// Completions with equal rewards have the same rank; the best ones have rank 0. The weight of a rank
-    /// is 1 / (`rank_coefficient` · n + rank), where n is the number of ranks (Tripp et al. 2020, "Weighted
-    /// retraining"). It is divided equally among the completions of the rank, because hundreds of variants
-    /// of a molecule often have the same score. The smaller the coefficient is, the more the best
-    /// completions are preferred.
+    /// κ: rank k (the best has 0) of n is drawn with weight 1/(κ · n + k); completions with equal
+    /// rewards share a rank; small values prefer the best ones.
+    #[schemars(range(min = 1e-6, max = 1e6))]
     pub rank_coefficient: f64,
-    /// Probability that a replayed completion is written in a random form instead of the canonical one,
-    /// e.g. as another SMILES of the same molecule.
+    /// Probability that a replayed completion is written in a random form, e.g. as another SMILES
+    /// of the molecule.
+    #[schemars(range(min = 0, max = 1))]
     pub randomize: f64,
-    /// Number of proposals per training step. The reward scores them like sampled completions.
+    /// New completions per training step that are derived from drawn ones and scored; molecules:
+    /// crossover and mutation.
+    #[schemars(range(min = 0, max = 1e6))]
     pub proposals: usize,
-    /// Probability that a proposal is derived from a single completion.
+    /// Probability that a proposal is a mutation of a single completion.
+    #[schemars(range(min = 0, max = 1))]
     pub mutation_rate: f64,
 }
 
@@ -66,13 +71,7 @@ impl Default for ReplayConfig {
 
 impl ReplayConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
-        in_range("replay.updates", self.updates.into(), 0.0..=1e3)?;
-        in_range("replay.samples", self.samples as f64, 2.0..=1e4)?;
-        in_range("replay.capacity", self.capacity as f64, 2.0..=1e5)?;
-        in_range("replay.rank_coefficient", self.rank_coefficient, 1e-6..=1e6)?;
-        in_range("replay.randomize", self.randomize, 0.0..=1.0)?;
-        in_range("replay.proposals", self.proposals as f64, 0.0..=1e6)?;
-        in_range("replay.mutation_rate", self.mutation_rate, 0.0..=1.0)
+        self.check_ranges("replay")
     }
 
     /// Returns the number of replayed completions per optimizer step, at least 2. Steps are counted from 0.

@@ -5,16 +5,18 @@ use std::slice;
 use std::sync::Arc;
 
 use grpo_core::Aggregation;
+use grpo_data::schema::Keys;
 use grpo_data::statistics::mean;
-use grpo_data::{ConfigFault, Group, Sample, SampledUnder, deserialize_settings};
+use grpo_data::{ConfigFault, Group, Ranges, Sample, SampledUnder, deserialize_settings};
 use grpo_model::{LanguageModel, WeightPrecision};
 use grpo_rewards::{ExternalCalls, Identify};
 use grpo_run::Plan;
 use grpo_runtime::{RankError, awake};
 use grpo_train::{
-    Ending, FurtherUpdate, SamplingConfig, ScoredStep, StepExtension, StepScorer, TrainError, Update,
-    UpdatedStep, in_range,
+    Ending, FurtherUpdate, SamplingConfig, ScoredStep, StepExtension, StepScorer, TrainError,
+    Update, UpdatedStep,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
@@ -187,7 +189,7 @@ impl ScoreArchive {
 }
 
 /// The keys of the archive in a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArchiveConfig {
     /// The `[replay]` section: updates with the best completions so far.
@@ -198,12 +200,21 @@ pub struct ArchiveConfig {
 }
 
 /// The limit of reward calls in the `[train]` section.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Ranges,
+)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallLimit {
-    /// Ends the run when the reward has scored this many distinct completions. Equivalent
-    /// completions are scored once.
+    /// The run ends when the reward has scored this many distinct completions. Equivalent
+    /// completions are scored once. Invalid ones, completions that a
+    /// filter rejects before an external reward is asked, calls that fail or
+    /// abstain, and calls that are repeated because a run was killed are not counted. Scores of
+    /// evaluations and of the preflight are not counted either: set `eval.samples` and
+    /// `preflight.samples` to 0 if they must not exceed the limit. A roll-back by a guard also
+    /// takes back the calls since its checkpoint. Requires a task that
+    /// can tell which completions are equivalent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 1e9), extend("x-basic" = true))]
     pub max_reward_calls: Option<u32>,
 }
 
@@ -212,6 +223,7 @@ pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
     ExtensionKind {
         name: ARCHIVE,
         keys: &["replay", LIMIT],
+        schema: Keys::of::<ArchiveConfig>(),
         metrics: &METRICS,
         parse: |keys, _| {
             let config: ArchiveConfig = deserialize_settings(keys)?;
@@ -270,9 +282,7 @@ impl ArchiveConfig {
     /// # Errors
     /// Returns an error for the first key that is not.
     pub fn check_values(&self) -> Result<(), ConfigFault> {
-        if let Some(calls) = self.train.max_reward_calls {
-            in_range(LIMIT, calls.into(), 2.0..=1e9)?;
-        }
+        self.train.check_ranges("train")?;
         self.replay.as_ref().map_or(Ok(()), ReplayConfig::check)
     }
 

@@ -15,13 +15,14 @@ pub(crate) use apply::mask;
 pub(crate) use draws::{Draw, Draws};
 
 use grpo_data::DataError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A strategy for selecting positions in a passage and masking or replacing the characters there.
 ///
 /// Ratios are relative to the length of the passage, without padding. Short passages are therefore
 /// treated like long ones.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Masking {
     /// Selects each position with the same probability. The probability is drawn uniformly between

@@ -10,6 +10,7 @@ use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use grpo_model::{ModelError, Transformer};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -21,23 +22,25 @@ use grpo_rewards::{
 use crate::sections::passed;
 
 /// Configuration of an [`InfillReward`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InfillConfig {
-    /// Model directory of the judge.
+    /// Model folder of family `sequence_scorer`, as written by `grpo train-judge`.
+    #[schemars(extend("x-basic" = true))]
     judge: PathBuf,
-    /// Model directory of a second judge. It doesn't affect the reward, and is used to check
-    /// whether both judges agree.
+    /// Another judge without a weight; shows whether the first one is still right.
     #[serde(default)]
     second_judge: Option<PathBuf>,
-    /// Whether to accept a judge that failed its gate.
+    /// Accept a judge that did not pass [its gate](#grpo-train-judge).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     accept_failed_judge: bool,
     /// Weight of 1 − judge.
     #[serde(default = "default_judge_weight")]
+    #[schemars(range(min = 0, max = 1))]
     judge_weight: f64,
-    /// Weight of the fraction of blanks filled correctly.
+    /// Weight of `recovery`.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1))]
     recovery_weight: f64,
 }
 

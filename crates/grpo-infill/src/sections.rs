@@ -9,10 +9,10 @@ use crate::{
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, DataError, regular_file};
+use grpo_data::{ConfigFault, DataError, Ranges, regular_file};
 use grpo_model::{LanguageModel, ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_run::VerifiedFolder;
-use grpo_train::in_range;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use grpo_app::models::{check_folder, warn_about};
@@ -23,18 +23,21 @@ use grpo_app::supervised_run::ModelFiles;
 const JUDGE_REPORT: &str = "judge.json";
 
 /// The configuration section for passages.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PassageSection {
-    /// UTF-8 text file, or a `.smi` or `.csv` molecule file. May be compressed (`.gz`).
+    /// UTF-8 text or file of molecules; all characters must be in the infiller's `characters.json`.
+    #[schemars(extend("x-basic" = true))]
     pub(crate) file: PathBuf,
-    /// Maximum number of characters in a passage.
+    /// Maximum characters of a passage, at most the model's `block_size`.
+    #[schemars(range(min = 2, max = 1048576), extend("x-basic" = true))]
     pub(crate) length: usize,
-    /// Unit of text that forms a passage.
+    /// What a passage is.
     #[serde(default)]
     pub(crate) unit: PassageUnit,
-    /// Fraction of the file, at its end, that is held out.
+    /// Fraction held out, at the end of the file.
     #[serde(default = "default_validation_fraction")]
+    #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
     pub(crate) validation_fraction: f64,
 }
 
@@ -45,7 +48,7 @@ fn default_validation_fraction() -> f64 {
 impl PassageSection {
     /// Validates the options of the section `key` without reading the file.
     pub(crate) fn check(&self, key: &str) -> Result<(), ConfigFault> {
-        in_range(&format!("{key}.length"), self.length as f64, 2.0..=f64::from(1 << 20))?;
+        self.check_ranges(key)?;
         let fraction = self.validation_fraction;
         if fraction > 0.0 && fraction < 1.0 {
             return Ok(());

@@ -8,14 +8,17 @@ use crate::{
 };
 use anyhow::Context;
 use clap::ValueEnum;
+use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
 use grpo_train::{EngineFactory, TrainError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toml::Table;
 
+use crate::commands::pretrain::MaskedLmFile;
 use crate::commands::{fill, pretrain, train_judge};
 use crate::eval_suite::SUITE;
 use crate::reward::InfillConfig;
@@ -49,6 +52,7 @@ impl Task for Infill {
     fn sources(&self) -> Vec<SourceKind> {
         vec![SourceKind {
             sections: &["passages", "masking"],
+            schema: Keys::of::<BlankSections>(),
             parse: |sections| Ok(Arc::new(deserialize_settings::<BlankSections>(sections)?)),
         }]
     }
@@ -62,12 +66,17 @@ impl Task for Infill {
     }
 
     fn pretraining(&self) -> Option<Pretraining> {
-        Some(Pretraining { section: "masked_lm", run: pretrain::run })
+        Some(Pretraining {
+            section: "masked_lm",
+            trains: "infiller",
+            schema: Keys::of::<MaskedLmFile>(),
+            run: pretrain::run,
+        })
     }
 }
 
 /// Configuration sections that define the texts and their blanks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BlankSections {
     #[serde(default, skip_serializing_if = "Option::is_none")]

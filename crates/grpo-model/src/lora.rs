@@ -10,28 +10,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use grpo_kernels::{batch_invariant_linear, linear, matmul};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
 use crate::precision::{dense, operand};
 
 /// Configuration of a new adapter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoraConfig {
-    /// Rank r of the update.
+    /// Inner dimension r of a pair.
+    #[schemars(range(min = 1, max = 65536), extend("x-basic" = true))]
     pub rank: usize,
-    /// Scale numerator. The update is scaled by `alpha / rank`.
+    /// The product of a pair is scaled by `alpha / rank`.
+    #[schemars(extend("exclusiveMinimum" = 0, "x-basic" = true))]
     pub alpha: f64,
-    /// Dropout probability for the adapter's input during supervised training.
+    /// Dropout on the input of a pair, in `grpo pretrain` only; `grpo train` stores it in the
+    /// adapter and drops nothing.
     #[serde(default)]
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub dropout: f64,
-    /// Names of the linear layers to adapt, as used in checkpoints of the model family, e.g.
-    /// `q_proj`. A name matches the end of a module path. If empty, all linear layers of the blocks
-    /// are adapted.
+    /// Linear layers with a pair, by the end of their name in the family's checkpoints: `["q_proj",
+    /// "v_proj"]`. Default: all linear layers of the blocks.
     #[serde(default)]
+    #[schemars(extend("x-basic" = true))]
     pub targets: Vec<String>,
-    /// Whether to scale the update by `alpha / √rank` instead (Kalajdzievski 2023, "rsLoRA").
+    /// Scale by `alpha / √rank` instead.
     #[serde(default)]
     pub rslora: bool,
 }

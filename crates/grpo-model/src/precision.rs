@@ -7,6 +7,7 @@ use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 pub(crate) use grpo_kernels::dense;
 use grpo_kernels::{Half, computes_in, is_cpu, pack_four_bits, unpacked_shape};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
@@ -17,7 +18,7 @@ use crate::ModelError;
 /// for the backward pass, so training needs less memory only if blocks are recomputed
 /// ([`crate::LanguageModel::checkpointed`]). A matrix in bf16 is read as it is while sampling, and by
 /// products in bf16 ([`ProductPrecision::Bf16`]) on a GPU with tensor cores for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightPrecision {
     /// 32-bit floating point.
@@ -34,7 +35,7 @@ pub enum WeightPrecision {
 
 /// Precision of the factors of matrix products with the weights of the blocks, in sampling, scoring
 /// and training. Sums, and everything else, are in f32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProductPrecision {
     /// 32-bit floating point.

@@ -10,7 +10,7 @@ mod property;
 mod property_names;
 mod reward;
 
-pub(crate) use self::config::ComponentsConfig;
+pub(crate) use self::config::{ComponentsConfig, Section};
 
 #[cfg(test)]
 mod tests;

@@ -9,11 +9,13 @@ use grpo_app::data::{
     DataFormat, DataReader, NewCodec, NewModel, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
 };
 use grpo_chem::{Descriptor, Molecule};
+use grpo_data::schema::Keys;
 use grpo_data::{
-    Codec, ConfigFault, DataError, Example, Examples, TextCodec, deserialize_settings,
+    Codec, ConfigFault, DataError, Example, Examples, Ranges, TextCodec, deserialize_settings,
 };
 use grpo_model::{ModelConfig, ModelError};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use toml::{Table, Value};
@@ -26,6 +28,8 @@ pub(crate) fn format() -> DataFormat {
     DataFormat {
         holds: "molecules (.smi, .csv)",
         keys: &["smiles_column", "vocabulary", "min_molecules", "randomize", "conditions"],
+        schema: Keys::of::<MoleculeKeys>(),
+        has_prompts: false,
         is_selected: is_of_molecules,
         parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
     }
@@ -40,20 +44,26 @@ fn is_of_molecules(data: &Table) -> bool {
 }
 
 /// The keys of `[data]` that are specific to molecules.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
-struct MoleculeKeys {
-    /// The CSV column that contains the SMILES.
+pub(crate) struct MoleculeKeys {
+    /// Column of a CSV file, ignoring case. Default: first of `smiles`, `canonical_smiles`,
+    /// `molecule`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     smiles_column: Option<String>,
-    /// A vocabulary file (`*_stoi.json`). By default, the vocabulary consists of all tokens in the
+    /// JSON object that maps tokens to indices, such as MolGPT's `*_stoi.json`, including the token
+    /// `<`, or a [`vocabulary.json`](files.md#model-and-adapter-folders). Default: tokens of the
     /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vocabulary: Option<PathBuf>,
+    /// Fewer usable training molecules are an error; not for records.
     #[serde(default = "default_min_molecules")]
     min_molecules: usize,
-    /// Probability of replacing a molecule with a random SMILES, redrawn in each epoch.
+    /// Probability that a training molecule is read as a random SMILES of the same molecule, drawn
+    /// again in each epoch. The molecule is read as written if the random SMILES has a token
+    /// outside the vocabulary or too many tokens. MolGPT's GRPO data uses 0.1; not for records.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1))]
     randomize: f64,
     /// The conditions of a new model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,19 +74,25 @@ struct MoleculeKeys {
 }
 
 /// The `[data.conditions]` section: the conditions that a new model accepts.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct NewConditions {
-    /// Names of properties.
+    /// Properties: `logp`, `tpsa`, `sas` (the SA score), `qed`, or any other
+    /// [descriptor](#components).
     properties: Vec<String>,
-    /// Whether some of the properties can be left open.
+    /// Whether some of them can be left open. MolGPT's own models require a value for each:
+    /// `false`.
     partial: bool,
+    /// Whether the model can be asked for a Murcko scaffold.
     scaffold: bool,
-    /// Number of tokens to which scaffolds are truncated or padded; 0 disables both.
+    /// Cut and pad scaffolds to this number of tokens, as MolGPT does; 0 for neither.
+    #[schemars(range(min = 0, max = 1048576))]
     scaffold_length: usize,
-    /// Number of layers in an LSTM that summarises the scaffold; 0 for no LSTM.
+    /// Summarise the scaffold with an LSTM of this many layers, one vector each; 0 for one vector
+    /// per token.
+    #[schemars(range(min = 0, max = 16))]
     lstm_layers: usize,
-    /// Whether the values are read from the columns of the file instead of being computed.
+    /// Read the values from the CSV columns `scaffold_smiles`, `logp`, … instead of computing them.
     from_columns: bool,
 }
 
@@ -216,9 +232,7 @@ impl DataReader for MoleculeKeys {
                 ),
             ));
         }
-        if !(0.0..=1.0).contains(&self.randomize) {
-            return Err(ConfigFault::out_of_range("data.randomize", self.randomize, "0 to 1"));
-        }
+        self.check_ranges("data")?;
         self.conditions.iter().try_for_each(NewConditions::check)?;
         match shared.has_start && self.vocabulary.is_some() {
             true => Err(ConfigFault::from_sentence(

@@ -7,15 +7,17 @@ use grpo_chem::pmo::Oracle;
 use grpo_data::ConfigFault;
 use grpo_rewards::{Outcome, PartName, Reward, RewardInput, RewardSpec, Scored};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::scored_molecule;
 
 /// Configuration of the reward type `pmo`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PmoConfig {
-    /// Name of the oracle in PyTDC.
+    /// Name of the oracle, e.g. `celecoxib_rediscovery`; `grpo bench-pmo --help` names those that
+    /// are not included.
     task: String,
 }
 

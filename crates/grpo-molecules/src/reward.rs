@@ -6,6 +6,7 @@ use burn::tensor::Device;
 use grpo_chem::InvalidSmiles;
 use grpo_data::{ConfigFault, short_number};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use grpo_rewards::{
@@ -15,23 +16,28 @@ use grpo_rewards::{
 use crate::identity::scored_molecule;
 
 /// Configuration of a [`MoleculeReward`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MoleculeConfig {
     /// Weight of QED.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1), extend("x-basic" = true))]
     qed: f64,
-    /// Weight of the synthetic accessibility, (10 − SA)/9.
+    /// Weight of (10 − SA)/9. RDKit's formula turns round at 8, so that some very hard molecules
+    /// get a low SA; in rewards, they have 8. `grpo describe` prints RDKit's value.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1), extend("x-basic" = true))]
     sa: f64,
-    /// Weight of the logP window around `logp_centre`.
+    /// Weight of the closeness of logP to `logp_centre`.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1), extend("x-basic" = true))]
     logp: f64,
-    /// The target logP.
+    /// LogP with the value 1.
     #[serde(default = "default_logp_centre")]
     logp_centre: f64,
-    /// Distance from `logp_centre` at which the logP component becomes 0.
+    /// Distance at which the value is 0.
     #[serde(default = "default_logp_half_width")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     logp_half_width: f64,
 }
 

@@ -10,15 +10,15 @@ use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::mean;
 use grpo_data::{Codec, CodecKind};
+use grpo_extensions::{Bucketing, NewSimilarTexts, Variation};
 use grpo_model::FamilyKind;
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Outcome, RewardKind};
 use grpo_run::BestTable;
-use grpo_extensions::{Bucketing, NewSimilarTexts, Variation};
 use rayon::prelude::*;
 
 use crate::best::structure_file;
-use crate::components::ComponentsConfig;
+use crate::components::{ComponentsConfig, Section};
 use crate::conditions::{self, ConditionsConfig};
 use crate::fingerprints::Fingerprints;
 use crate::identity::{identities, identity, scored_molecule};
@@ -39,7 +39,7 @@ impl Task for Molecules {
     fn rewards(&self) -> Vec<RewardKind> {
         vec![
             RewardKind::from_settings::<MoleculeConfig>("molecule"),
-            RewardKind::composed::<ComponentsConfig>("components"),
+            RewardKind::composed::<ComponentsConfig, Section>("components"),
             RewardKind::from_settings::<ConditionsConfig>("conditions"),
             RewardKind::from_settings::<PmoConfig>("pmo"),
         ]

@@ -7,8 +7,8 @@ mod examples;
 mod preferences;
 mod target;
 
-use grpo_data::ConfigFault;
 use grpo_data::statistics::{mean, pearson, spearman};
+use grpo_data::{ConfigFault, Ranges};
 use std::collections::BTreeMap;
 
 use crate::{EngagementGate, EngagementMeasures, EngagementObjective};
@@ -23,6 +23,7 @@ use grpo_train::{
     finite_loss, in_range,
 };
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::examples::Side;
@@ -44,23 +45,28 @@ pub struct EngagementConfig {
 }
 
 /// Duration and optimizer settings of a training run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementTraining {
-    /// Number of passes over the training data. Each pass is followed by a validation.
+    /// Each is followed by a validation; the epoch with the lowest loss is kept.
     #[serde(default = "default_epochs")]
+    #[schemars(range(min = 1, max = 1e5))]
     pub epochs: u32,
-    /// Number of replies per step or, for the pairwise objective, pairs of replies.
+    /// Replies, or pairs of replies, per step.
     #[serde(default = "default_batch_size")]
+    #[schemars(range(min = 1, max = 1e6))]
     pub batch_size: usize,
-    /// Dropout probability after each hidden layer.
+    /// After each hidden layer.
     #[serde(default = "default_dropout")]
+    #[schemars(range(min = 0, max = 0.9))]
     pub dropout: f32,
-    /// See [`EarlyStopping::patience`].
+    /// End training after this many consecutive epochs without an improvement; 0 for never.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub patience: u32,
-    /// See [`EarlyStopping::min_gain`].
+    /// Minimum improvement over the last loss that counted; needs `patience`.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub min_gain: f64,
     /// AdamW settings. The learning rate is constant.
     pub optimizer: OptimizerConfig,
@@ -116,20 +122,10 @@ impl EngagementConfig {
             EngagementObjective::Rank {} => {}
         }
         let training = &self.training;
-        in_range("training.epochs", f64::from(training.epochs), 1.0..=1e5)?;
-        in_range("training.batch_size", training.batch_size as f64, 1.0..=1e6)?;
-        in_range("training.dropout", f64::from(training.dropout), 0.0..=0.9)?;
+        training.check_ranges("training")?;
         training.early_stopping().check("training")?;
         training.optimizer.check("training.optimizer")?;
-        for (key, wanted, least) in [
-            ("gate.min_pearson", self.gate.min_pearson, -1.0),
-            ("gate.min_pearson_score", self.gate.min_pearson_score, -1.0),
-            ("gate.min_spearman", self.gate.min_spearman, -1.0),
-            ("gate.min_pair_accuracy", self.gate.min_pair_accuracy, 0.0),
-        ] {
-            in_range(key, wanted.unwrap_or(0.0), least..=1.0)?;
-        }
-        Ok(())
+        self.gate.check_ranges("gate")
     }
 }
 

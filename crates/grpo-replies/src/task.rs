@@ -8,8 +8,10 @@ use crate::template::PromptVariant;
 use crate::{ReplyExamples, ReplyPrompts, ReplyTemplate, read_pairs};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
+use grpo_data::schema::Keys;
 use grpo_data::{ConfigFault, Prompt, deserialize_settings};
 use grpo_rewards::RewardKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -33,6 +35,8 @@ impl Task for Replies {
         vec![DataFormat {
             holds: "tweets and replies",
             keys: &["replies"],
+            schema: Keys::of::<ReplyKeys>(),
+            has_prompts: true,
             is_selected: |data| data.contains_key("replies"),
             parse: |keys| Ok(Arc::new(deserialize_settings::<ReplyKeys>(keys)?)),
         }]
@@ -108,9 +112,9 @@ impl TaskSampling for ReplySampling {
 }
 
 /// The `replies` key in `[data]`. There is one prompt per tweet and one training example per reply.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ReplyKeys {
+pub(crate) struct ReplyKeys {
     replies: ReplyTemplate,
 }
 

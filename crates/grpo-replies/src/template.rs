@@ -2,16 +2,18 @@
 
 use clap::ValueEnum;
 use grpo_data::{Message, PromptSource};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use grpo_data::DataError;
 
 /// The prompt for a tweet: a user message that contains an instruction, the tweet and a cue. The
 /// reply is the following assistant message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplyTemplate {
-    /// The instruction before the tweet.
+    /// With `[data.replies]`, which may be empty, `file` is a file or folder of [tweets and
+    /// replies](#tweets-and-replies); one prompt per tweet. Not empty.
     pub instruction: String,
 }
 

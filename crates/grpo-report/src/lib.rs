@@ -46,7 +46,9 @@ pub use line_chart::LineChart;
 pub use page::render;
 pub use run_data::{RunData, command_of};
 pub use stages::{Stage, stages};
-pub use success::{AUDIT, INPUTS, Judged, Outcome, RequiredChange, SuccessCriteria, Verdict, judge};
+pub use success::{
+    AUDIT, INPUTS, Judged, Outcome, RequiredChange, SuccessCriteria, Verdict, judge,
+};
 pub use transform_curve::TransformCurve;
 pub use transforms::transforms;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::config::reserved_for;
+pub(crate) use self::config::{Composite, reserved_for};
 pub use self::config::{CompositeConfig, CompositePart, check_part_names};
 pub use self::transform::Transform;
 use crate::identity::VALID;

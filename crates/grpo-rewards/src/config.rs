@@ -5,10 +5,11 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_data::{ConfigFault, regex_reason};
 use regex::Regex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::composite::CompositeConfig;
-use crate::external::{CommandConfig, External, PythonConfig};
+use crate::composite::{Composite, CompositeConfig};
+use crate::external::{CommandConfig, PythonConfig};
 use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 impl Default for RewardRegistry {
@@ -18,22 +19,26 @@ impl Default for RewardRegistry {
         Self::empty().with([
             RewardKind::from_settings::<AnswerConfig>("answer"),
             RewardKind::from_settings::<PatternConfig>("pattern"),
-            RewardKind::composed::<CompositeConfig>("composite"),
-            RewardKind::composed::<External<CommandConfig>>("command"),
-            RewardKind::composed::<External<PythonConfig>>("python"),
+            RewardKind::composed::<CompositeConfig, Composite>("composite"),
+            RewardKind::external::<CommandConfig>("command"),
+            RewardKind::external::<PythonConfig>("python"),
         ])
     }
 }
 
 /// Configuration of an [`AnswerReward`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AnswerConfig {
-    /// The key in the record that contains the correct answer.
+pub(crate) struct AnswerConfig {
+    /// Key of the record with the right answer; dots separate the keys of nested objects
+    /// (`reward_model.ground_truth`).
     #[serde(default = "default_answer_field")]
+    #[schemars(extend("x-basic" = true))]
     field: String,
-    /// See [`AnswerReward::extract`]. If it is not set, the entire completion is the answer.
+    /// Regular expression that finds the answer; the last match counts, its first group if there is
+    /// one. Default: whole completion.
     #[serde(default)]
+    #[schemars(extend("x-basic" = true))]
     extract: Option<String>,
 }
 
@@ -59,10 +64,11 @@ impl RewardSpec for AnswerConfig {
 }
 
 /// Configuration of a [`PatternReward`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PatternConfig {
-    /// The regular expression.
+pub(crate) struct PatternConfig {
+    /// Regular expression of the [regex](https://docs.rs/regex/latest/regex/#syntax) crate.
+    #[schemars(extend("x-basic" = true))]
     pattern: String,
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use grpo_data::short_number;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which values of a property are desirable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
     /// High values.
@@ -22,7 +23,7 @@ pub enum Goal {
 /// The functions and parameter names follow REINVENT 4 (Loeffler et al. 2024,
 /// `reinvent.scoring.transforms`), computed in double precision. Its sigmoids use powers of 10:
 /// `σ(h) = 1/(1 + 10^(−h))`. The linear functions are additional.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Desirability {
     /// `(x − low)/(high − low)`, limited to 0 to 1.

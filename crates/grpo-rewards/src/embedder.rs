@@ -6,12 +6,13 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use grpo_eval::{Embedder, HashedNgrams};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{FolderError, SentenceTransformers};
 
 /// The text embedder selected by an `embedder` key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EmbedderConfig {
     /// An encoder in the sentence-transformers format. See [`SentenceTransformers`].

@@ -1,6 +1,6 @@
 //! Rewards computed outside this program, by a command, a Python file or a server. They all use the same
 //! format of messages, which a [`Carrier`] takes to them and back. A carrier of another crate registers
-//! its section as [`External`], like those here: `RewardKind::composed::<External<MyConfig>>("name")`.
+//! its section as [`External`], like those here: `RewardKind::external::<MyConfig>("name")`.
 
 mod cache;
 mod carrier;

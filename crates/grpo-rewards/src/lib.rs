@@ -14,6 +14,7 @@ mod identity;
 mod outcome;
 mod registry;
 mod runner;
+pub mod schema;
 mod sentence_transformers;
 mod text;
 

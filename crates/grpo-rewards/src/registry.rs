@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_data::schema::Keys;
 use grpo_data::{ConfigFault, deserialize_settings, short_number, short_text};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use toml::Table;
@@ -79,6 +81,7 @@ pub struct Restriction {
 #[derive(Clone, Copy)]
 pub struct RewardKind {
     type_name: &'static str,
+    keys: Keys,
     parse: fn(&RewardRegistry, Table) -> Result<Parsed, ConfigFault>,
 }
 
@@ -91,20 +94,33 @@ impl RewardKind {
         self.type_name
     }
 
+    /// Returns the keys of its section, without `type`.
+    pub fn keys(&self) -> Keys {
+        self.keys
+    }
+
     /// Creates a reward type whose settings are the keys of its section.
     pub const fn from_settings<T>(type_name: &'static str) -> Self
     where
-        T: RewardSpec + Serialize + DeserializeOwned + 'static,
+        T: RewardSpec + Serialize + DeserializeOwned + JsonSchema + 'static,
     {
-        Self { type_name, parse: |_, table| parsed(deserialize_settings::<T>(table)?) }
+        let keys = Keys::of::<T>();
+        Self { type_name, keys, parse: |_, table| parsed(deserialize_settings::<T>(table)?) }
     }
 
-    /// Creates a reward type whose section contains other rewards.
-    pub const fn composed<T>(type_name: &'static str) -> Self
+    /// Creates a reward type whose section contains other rewards. `K` has the keys of the section as they
+    /// are written.
+    pub const fn composed<T, K>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + FromRegistry + 'static,
+        K: JsonSchema,
     {
-        Self { type_name, parse: |registry, table| parsed(T::from_registry(registry, table)?) }
+        let keys = Keys::of::<K>();
+        Self {
+            type_name,
+            keys,
+            parse: |registry, table| parsed(T::from_registry(registry, table)?),
+        }
     }
 }
 
@@ -137,6 +153,11 @@ impl RewardRegistry {
     /// Creates a registry without any types.
     pub(crate) fn empty() -> Self {
         Self(Vec::new())
+    }
+
+    /// Returns all types, in the order of their registration.
+    pub fn kinds(&self) -> &[RewardKind] {
+        &self.0
     }
 
     /// Registers additional types.
@@ -184,7 +205,7 @@ impl RewardRegistry {
                 return Err(ConfigFault::from_sentence("", message));
             }
         };
-        let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
+        let Some(&RewardKind { type_name, parse, .. }) = self.kind(&name) else {
             let known = self.type_names().join(", ");
             let message =
                 format!("unknown reward type `{}`; expected one of {known}", short_text(&name));

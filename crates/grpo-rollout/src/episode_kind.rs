@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use grpo_data::schema::Keys;
 use grpo_data::{Codec, ConfigFault, deserialize_settings};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use toml::Table;
 
@@ -13,6 +15,7 @@ use crate::{Episode, RolloutError};
 #[derive(Clone, Copy)]
 pub struct EpisodeKind {
     name: &'static str,
+    keys: Keys,
     parse: fn(Table) -> Result<Arc<dyn EpisodeConfig>, ConfigFault>,
 }
 
@@ -40,9 +43,20 @@ impl EpisodeKind {
     /// Creates a kind whose settings are the keys of the section `[episode]`.
     pub const fn from_settings<T>(name: &'static str) -> Self
     where
-        T: EpisodeConfig + DeserializeOwned + 'static,
+        T: EpisodeConfig + DeserializeOwned + JsonSchema + 'static,
     {
-        Self { name, parse: |table| Ok(Arc::new(deserialize_settings::<T>(table)?)) }
+        let keys = Keys::of::<T>();
+        Self { name, keys, parse: |table| Ok(Arc::new(deserialize_settings::<T>(table)?)) }
+    }
+
+    /// Returns the name that selects the episode.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the keys of its section, without `type`.
+    pub fn keys(&self) -> Keys {
+        self.keys
     }
 
     /// Parses the section `[episode]` with the kind of `kinds` that it names. Keys of errors are relative

@@ -4,8 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use grpo_data::schema::Keys;
 use grpo_data::{Codec, ConfigFault, deserialize_settings};
 use grpo_model::{AdapterConfig, Policy, WeightPrecision};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use toml::Table;
 
@@ -16,6 +18,7 @@ use crate::{EngineFactory, RolloutError};
 pub struct EngineKind {
     name: &'static str,
     description: &'static str,
+    keys: Keys,
     parse: fn(Table) -> Result<Arc<dyn EngineConfig>, ConfigFault>,
 }
 
@@ -24,6 +27,7 @@ pub struct EngineKind {
 pub const LOCAL: EngineKind = EngineKind {
     name: "local",
     description: "engines of this process",
+    keys: Keys::none(),
     parse: |_| Ok(Arc::new(Local)),
 };
 
@@ -32,9 +36,25 @@ impl EngineKind {
     /// messages what samples, as a noun in the plural.
     pub const fn from_settings<T>(name: &'static str, description: &'static str) -> Self
     where
-        T: EngineConfig + DeserializeOwned + 'static,
+        T: EngineConfig + DeserializeOwned + JsonSchema + 'static,
     {
-        Self { name, description, parse: |table| Ok(Arc::new(deserialize_settings::<T>(table)?)) }
+        let keys = Keys::of::<T>();
+        Self {
+            name,
+            description,
+            keys,
+            parse: |table| Ok(Arc::new(deserialize_settings::<T>(table)?)),
+        }
+    }
+
+    /// Returns the name that selects the engine.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the keys of its section, without `engine`.
+    pub fn keys(&self) -> Keys {
+        self.keys
     }
 }
 
@@ -173,6 +193,11 @@ impl EngineRegistry {
         self
     }
 
+    /// Returns all engines, in the order of their registration.
+    pub fn kinds(&self) -> &[EngineKind] {
+        &self.0
+    }
+
     fn kind(&self, name: &str) -> Option<EngineKind> {
         self.0.iter().find(|kind| kind.name == name).copied()
     }
@@ -250,7 +275,7 @@ impl EngineSection {
 mod tests {
     use super::*;
 
-    #[derive(Debug, serde::Deserialize)]
+    #[derive(Debug, serde::Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     struct Remote {
         place: String,

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use grpo_data::{ConfigFault, OneOrSeveral};
 use grpo_rewards::RewardKind;
-use grpo_rewards::external::{Carrier, CarrierConfig, External, Shape};
+use grpo_rewards::external::{Carrier, CarrierConfig, Shape};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::server::Server;
@@ -16,15 +17,18 @@ use crate::http_url::HttpUrl;
 use crate::tls;
 
 /// `reward.type = "http"`.
-pub const HTTP_REWARD: RewardKind = RewardKind::composed::<External<HttpConfig>>("http");
+pub const HTTP_REWARD: RewardKind = RewardKind::external::<HttpConfig>("http");
 
 /// Configuration of the reward type `http`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HttpConfig {
-    /// The URL to which requests are posted, or several URLs of servers with identical scoring.
+    /// Address, such as `http://localhost:8000/score`, without user and password and with a port
+    /// from 1 to 65535, if any; redirects are not followed; several URLs for servers with identical
+    /// scoring.
+    #[schemars(extend("x-basic" = true))]
     url: OneOrSeveral,
-    /// Names of the components in the replies.
+    /// Components of the reply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     components: Vec<String>,
     /// PEM file with the certificates to trust instead of Mozilla's roots.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_core::{AdvantageConfig, KlController, Surrogate};
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use grpo_kernels::adds_in_one_order;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, ProductPrecision, RolloutActivations, WeightPrecision};
 use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, StopStrings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::conditional_metrics::refuse_missing;
@@ -56,43 +57,55 @@ pub struct GrpoConfig {
 }
 
 /// The `[train]` section.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Number of rollouts. Each rollout is followed by one or more updates.
+    /// Rollouts, each followed by its updates. Either `steps` or `epochs` is required.
+    #[schemars(range(min = 1, max = 1e9), extend("x-basic" = true))]
     pub steps: u32,
-    /// Number of prompts, and therefore groups, per step.
+    /// Groups per step.
+    #[schemars(range(min = 1, max = 1e6), extend("x-basic" = true))]
     pub prompts_per_step: u32,
-    /// Number of completions per group (k).
+    /// Completions per group (k); at most 1e6 completions per step.
+    #[schemars(range(min = 2, max = 1e6), extend("x-basic" = true))]
     pub group_size: usize,
-    /// Number of optimizer steps per rollout (μ).
+    /// Optimizer steps per rollout (μ); 1 with the `reinforce` surrogate, which has no ratio.
     #[serde(default = "default_updates")]
+    #[schemars(range(min = 1, max = 1000))]
     pub updates_per_rollout: u32,
-    /// Maximum number of tokens per micro-batch, where a shared prompt counts once. This affects
-    /// memory usage but not the result. A completion that exceeds the limit is processed alone.
+    /// Tokens computed at the same time in an update; affects memory and speed, and the result only
+    /// by rounding. A shared prompt counts once, the last token of a completion not at all; a
+    /// longer completion is computed alone.
     #[serde(default = "default_micro_batch_tokens")]
+    #[schemars(range(min = 1, max = 1e9))]
     pub micro_batch_tokens: usize,
-    /// Recomputes transformer blocks in the backward pass. Uses less memory but takes about a third
-    /// longer.
+    /// Recompute each block in the backward pass: less memory, more time, [the same
+    /// gradient](decisions/0011-recomputing-by-blocks.md).
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Memory in megabytes for activations of the rollout that the first update uses instead of
-    /// computing them again. Affects speed but not the result.
+    /// Memory of each process, in megabytes, for outputs of linear layers that the first update of
+    /// a step takes from the rollout ([decision 40](decisions/0040-activations-of-the-rollout.md));
+    /// 0 disables this. A new run uses no more than the memory that is left. Affects speed and
+    /// memory, not the result. No effect on GPUs and CPUs without fused multiply-adds, in the first
+    /// step of a process and every tenth one after it, and with `activation_checkpointing`,
+    /// `staleness`, `sampling.weights`, conditions, or vLLM.
     #[serde(default = "default_reuse_activations_mb")]
     pub reuse_activations_mb: u32,
-    /// Precision of the matrix products with the weights of policy and reference, in sampling,
-    /// scoring and training.
+    /// Factors of the matrix products with the weights of the blocks, for policy and reference, in
+    /// sampling and training. Sums, weights, adapters, attention and log-probabilities stay in f32
+    /// ([decision 38](decisions/0038-bf16-products.md)).
     #[serde(default, skip_serializing_if = "ProductPrecision::is_f32")]
     pub precision: ProductPrecision,
-    /// Time limit in seconds for computing the rewards of a step.
+    /// Seconds for the rewards of a step.
     #[serde(default = "default_reward_time_limit")]
+    #[schemars(range(min = 0.001, max = 1e6))]
     pub reward_time_limit: f64,
-    /// Maximum number of times that guards may roll the run back to a checkpoint.
+    /// Number of [roll-backs](#guards) after which another one ends the run.
     #[serde(default = "default_max_roll_backs")]
     pub max_roll_backs: u32,
-    /// Maximum fraction of completions per step for which the reward may fail. The run stops if it
-    /// is exceeded.
+    /// The run ends if the reward fails for a larger fraction of a step's completions.
     #[serde(default = "default_max_failed")]
+    #[schemars(range(min = 0, max = 1))]
     pub max_failed_rewards: f64,
 }
 
@@ -116,31 +129,43 @@ fn default_max_failed() -> f64 {
 }
 
 /// The `[sampling]` section.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingConfig {
-    /// Softmax temperature.
+    /// Divides the logits, after the repetition penalty.
+    #[schemars(range(min = 0.001, max = 1000), extend("x-basic" = true))]
     pub temperature: f32,
-    /// Only samples from the `k` most probable tokens. Scoring is restricted to the same tokens.
+    /// Sample from the k most probable tokens. Default: all tokens.
+    #[schemars(range(min = 1))]
     pub top_k: Option<usize>,
-    /// Only samples from the smallest set of most probable tokens whose total probability reaches
-    /// this value.
+    /// Sample from the fewest most probable of the remaining tokens with at least this total
+    /// probability. Default: all tokens.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0, "x-basic" = true))]
     pub top_p: Option<f32>,
-    /// Only samples from tokens whose probability is at least this fraction of the maximum.
+    /// Sample from remaining tokens with at least this fraction of the largest probability.
+    /// Default: all tokens.
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub min_p: Option<f32>,
-    /// Values above 1 make tokens that already occurred in the sequence less probable.
+    /// For tokens already in the sequence, including the prompt: divides positive and multiplies
+    /// negative logits, before the temperature.
+    #[schemars(range(min = 0.01, max = 100))]
     pub repetition_penalty: Option<f32>,
-    /// Maximum completion length in tokens, including the end token. If the model fills masked
-    /// positions, this is the maximum length of the text.
+    /// Maximum length of a completion including its end token; prompt and completion may exceed the
+    /// context by one token. At most the model's context. Required, unless the prompts have blanks.
     #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 1, max = 1e6), extend("x-basic" = true))]
     pub max_new_tokens: usize,
-    /// Strings that end a completion, in addition to the end token. The token that completes such a
-    /// string remains part of the completion.
+    /// Ends a completion with the token that completes one of these strings. The token and the
+    /// string stay in the text and are seen by the reward. Only the completion's text is searched:
+    /// not the prompt, not across the boundary, not special tokens. Not available without a
+    /// tokenizer. None is empty.
+    #[schemars(extend("x-basic" = true))]
     pub stop: Vec<String>,
-    /// Number of completions sampled at the same time. Affects speed and memory usage.
+    /// Completions sampled at the same time; affects memory and speed, [not a bit of the
+    /// result](decisions/0014-batch-invariant-sampling.md).
+    #[schemars(range(min = 1, max = 1e6))]
     pub batch_size: usize,
-    /// Precision of the policy's weight matrices during sampling. Any value other than f32 changes
-    /// the policy, so the loss has to be corrected.
+    /// Precision of the block matrices while sampling; adapters stay f32.
     pub weights: WeightPrecision,
 }
 
@@ -208,22 +233,15 @@ impl GrpoConfig {
     /// Returns an error for the first key that is out of range.
     pub fn check_with(&self, extensions: &ExtensionMetrics) -> Result<(), ConfigFault> {
         let train = &self.train;
-        in_range("train.steps", f64::from(train.steps), 1.0..=1e9)?;
-        in_range("train.prompts_per_step", f64::from(train.prompts_per_step), 1.0..=1e6)?;
-        in_range("train.group_size", train.group_size as f64, 2.0..=1e6)?;
+        train.check_ranges("train")?;
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
-        in_range("train.updates_per_rollout", f64::from(train.updates_per_rollout), 1.0..=1e3)?;
-        in_range("train.micro_batch_tokens", train.micro_batch_tokens as f64, 1.0..=1e9)?;
-        in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
-        in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
         let settings = self.sampling.settings(&[]);
         settings.check().map_err(|fault| distribution_fault("sampling", &fault))?;
         StopStrings::check(&self.sampling.stop).map_err(|fault| {
             ConfigFault::from_sentence("sampling.stop", format!("sampling: {fault}"))
         })?;
-        in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
-        in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
+        self.sampling.check_ranges("sampling")?;
         self.advantages()?;
         let loss = self.loss.resolve()?;
         self.schedule.check(&loss, self.kl_controller.is_some())?;

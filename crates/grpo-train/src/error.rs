@@ -1,13 +1,13 @@
 //! Training errors.
 
-use std::ops::RangeInclusive;
-
 use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
-use grpo_data::{ConfigFault, Sample, short_number};
+use grpo_data::{ConfigFault, Sample};
 use grpo_model::{LanguageModel, ModelError, ModelSetting, ProductPrecision};
 use grpo_rollout::RolloutError;
 use grpo_runtime::RankError;
+
+pub use grpo_data::in_range;
 
 /// An error that ends a training run.
 #[derive(Debug, thiserror::Error)]
@@ -155,26 +155,6 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
     } else {
         "no weight can correct this: the model or its implementation is broken"
     }
-}
-
-/// Checks that a configuration value is in `range`.
-///
-/// # Errors
-/// Returns an error that contains `key` if the value is out of range.
-pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), ConfigFault> {
-    let (low, high) = (range.start(), range.end());
-    // A setting that is stored with 32 bits is compared with limits of 32 bits.
-    let (single, singles) = (value as f32, *low as f32..=*high as f32);
-    let is_single = value.is_finite() && f64::from(single) == value;
-    if range.contains(&value) || (is_single && singles.contains(&single)) {
-        return Ok(());
-    }
-    let expected = if *high >= f64::MAX / 2.0 {
-        format!("{low} or more")
-    } else {
-        format!("{low} to {}", short_number(*high))
-    };
-    Err(ConfigFault::out_of_range(key, value, &expected))
 }
 
 /// Checks that `model` follows a setting of the key, if it `is_set`.

@@ -1,6 +1,7 @@
 //! Guard configuration and the default guards.
 
 use grpo_data::{ConfigFault, short_number};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ExtensionMetrics;
@@ -10,27 +11,37 @@ use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, neare
 pub(crate) const NOT_FINITE: &str = "not_finite";
 
 /// A `[[guards]]` table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuardConfig {
-    /// Metric name or `not_finite`. The latter matches any metric that is NaN or infinite, as well
-    /// as a step that failed because of such a value.
+    /// A [metric](metrics.md#grpo-train) without ⏱, or `not_finite`: any such metric that is NaN or
+    /// infinite, or a step that failed because of one. Metrics that the run cannot have (components
+    /// of another reward, `eval_*` without `eval.every`, `cispo_clip_ratio` with another surrogate)
+    /// are refused before the first step.
+    #[schemars(extend("x-basic" = true))]
     pub watch: String,
-    /// Triggers if the metric is above this value.
+    /// Upper bound; at least one bound is needed, and none with `not_finite`.
+    #[schemars(extend("x-basic" = true))]
     pub above: Option<f64>,
-    /// Triggers if the metric is below this value.
+    /// Lower bound; at least one bound is needed, and none with `not_finite`.
+    #[schemars(extend("x-basic" = true))]
     pub below: Option<f64>,
-    /// Number of consecutive steps out of range after which the guard triggers.
+    /// Consecutive steps out of range that trip the guard; steps without the metric are skipped.
     #[serde(default = "one")]
+    #[schemars(range(min = 1))]
     pub steps: u32,
-    /// First step that is checked, counted from 1.
+    /// Earlier steps are ignored.
     #[serde(default = "one")]
+    #[schemars(range(min = 1))]
     pub from_step: u32,
-    /// Action to take.
+    /// What happens when the guard trips.
+    #[schemars(extend("x-basic" = true))]
     pub action: GuardAction,
-    /// Factor applied to later learning rates if the action is `roll_back`. Defaults to 0.5.
+    /// `roll_back` only: multiplies the learning rate from then on.
+    #[schemars(range(min = 1e-6, max = 1))]
     pub learning_rate_factor: Option<f64>,
-    /// Factor applied to the KL coefficient if the action is `roll_back`. Defaults to 1.
+    /// `roll_back` only: multiplies β from then on.
+    #[schemars(range(min = 1, max = 1e6))]
     pub kl_coef_factor: Option<f64>,
 }
 
@@ -39,7 +50,7 @@ fn one() -> u32 {
 }
 
 /// Action taken by a guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardAction {
     /// Prints a warning once.

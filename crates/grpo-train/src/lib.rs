@@ -51,11 +51,11 @@ pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
-    Added, ExtensionMetrics, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
-    StepScorer, UpdatedStep,
+    Added, ExtensionMetrics, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension,
+    StepExtensions, StepSampler, StepScorer, UpdatedStep,
 };
-pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use group_diversity::Contributions;
+pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{GuardTrigger, Guards, GuardsState};
 pub use learner::{FurtherUpdate, LearnResult, Learner, Update};

@@ -6,25 +6,33 @@ use grpo_core::{
     RewardScale, Surrogate,
 };
 use grpo_data::ConfigFault;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The `[advantage]` section.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageSettings {
-    /// See [`AdvantageConfig::aggregation`].
+    /// Normalise the weighted sum of the reward's terms, or each term before summing (GDPO; refused
+    /// with `[replay]`).
     pub aggregation: Aggregation,
-    /// See [`AdvantageConfig::baseline`].
+    /// What is subtracted: mean of the group, of the step or of the others in the group, a quantile
+    /// of the group, or nothing. `none` needs `scale = "none"`. `batch` is refused with `scale =
+    /// "group"`; `batch` and `quantile` are refused with `normalize_then_sum`.
     pub baseline: Baseline,
-    /// See [`AdvantageConfig::quantile`].
+    /// Level of the quantile; refused with another baseline.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub quantile: Option<f64>,
-    /// Divisor for centred rewards. Defaults to the value from the loss preset.
+    /// Standard deviation that centred rewards are divided by; refused with `normalize_then_sum`.
+    #[schemars(extend("x-basic" = true))]
     pub scale: Option<RewardScale>,
-    /// See [`AdvantageConfig::deviation`].
+    /// Standard deviation over n − 1 or n; refused if nothing is divided.
     pub deviation: Deviation,
-    /// See [`AdvantageConfig::epsilon`].
+    /// Added to the standard deviation; refused if nothing is divided.
+    #[schemars(range(min = 0))]
     pub epsilon: f64,
-    /// See [`AdvantageConfig::clip`].
+    /// Advantages are clipped to ± this value.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub clip: Option<f64>,
 }
 
@@ -95,40 +103,55 @@ impl AdvantageSettings {
 }
 
 /// The `[loss]` section: a preset and overrides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossSettings {
-    /// See [`Preset`].
+    /// Set of choices, each of which another key of the section can override ([table of
+    /// presets](algorithm.md#9-the-loss)).
+    #[schemars(extend("x-basic" = true))]
     pub preset: Preset,
-    /// Replaces the surrogate from the preset, including all its constants.
+    /// Surrogate with all its constants. Default: that of the preset.
     pub surrogate: Option<Surrogate>,
-    /// ε_low, if the surrogate is `clipped`.
+    /// `clipped` only: the lower clip bound is 1 − this. Default: that of the surrogate.
+    #[schemars(range(min = 0, max = 1))]
     pub epsilon_low: Option<f64>,
-    /// ε_high, if the surrogate is `clipped`.
+    /// `clipped` only: the upper clip bound is 1 + this. Default: that of the surrogate.
+    #[schemars(range(min = 0))]
     pub epsilon_high: Option<f64>,
-    /// δ, if the surrogate is `clipped`.
+    /// `clipped` only: upper bound of the ratio also for negative advantages. Default: none.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub delta: Option<f64>,
-    /// Largest ratio, if the surrogate is `cispo`.
+    /// `cispo` only: largest ratio. Default: that of the surrogate.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub cap: Option<f64>,
-    /// See [`LossConfig::ratio_level`].
+    /// Ratio per token, or its geometric mean over a completion. `sequence` is refused for
+    /// `reinforce` and `vespo`, unless the corrected KL penalty uses it. Default: that of the preset.
     pub ratio_level: Option<RatioLevel>,
-    /// See [`LossConfig::reduction`].
+    /// [How tokens are averaged](algorithm.md#5-collate-weights-w_it). Default: that of the preset.
     pub reduction: Option<Reduction>,
-    /// KL coefficient β.
+    /// β, weight of the KL penalty.
+    #[schemars(range(min = 0), extend("x-basic" = true))]
     pub kl_coef: Option<f64>,
-    /// See [`KlConfig::estimator`].
+    /// [KL estimator](algorithm.md#8-the-kl-penalty). `k1` in the loss with β > 0 needs the
+    /// correction. `exact` covers the whole vocabulary (at the temperature, without forbidden ids,
+    /// ignoring kept sets) and holds its logits, even if `kl_coef` is 0.
     pub kl_estimator: Option<KlEstimator>,
-    /// See [`KlConfig::placement`].
+    /// Penalty in the loss of each token or in the reward of a completion.
     pub kl_placement: Option<KlPlacement>,
-    /// See [`KlConfig::bias_correction`]. Enabled by default if k1 or k3 is part of the loss.
+    /// Multiply the estimate by the differentiated ratio; true is refused for `exact` and in the
+    /// reward. Default: true for `k1` and `k3` in the loss, else false.
     pub kl_bias_correction: Option<bool>,
-    /// See [`LossConfig::off_policy_threshold`].
+    /// Drop completions with a negative advantage whose mean log-probability has fallen by more
+    /// than this (nats) since sampling.
+    #[schemars(range(min = 0))]
     pub off_policy_threshold: Option<f64>,
-    /// See [`LossConfig::high_entropy_share`].
+    /// Only this fraction of the step's tokens, those with the highest entropy, has a surrogate;
+    /// costs a forward pass per update.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub high_entropy_share: Option<f64>,
-    /// See [`LossConfig::mismatch`].
+    /// Correction for a sampler whose probabilities differ from the trainer's.
     pub mismatch: Option<MismatchCorrection>,
-    /// See [`LossConfig::entropy_bonus`].
+    /// Reward for entropy.
     pub entropy_bonus: Option<EntropyBonus>,
 }
 

@@ -1,30 +1,33 @@
 //! Reference policy updates.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::error::in_range;
 
 /// The `[reference]` section, which configures the reference policy for the KL penalty.
 ///
 /// The reference stays constant if neither `every_steps` nor `every_epochs` is set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReferenceSettings {
-    /// Initial reference.
+    /// Initial reference: the initial policy (including `adapter`), or the model without its
+    /// adapter (needs `adapter` or `[lora]`).
     pub from: ReferenceFrom,
-    /// Number of steps between updates (τ in TR-DPO).
+    /// Update period in steps. Default: never.
+    #[schemars(range(min = 1, max = 1e9))]
     pub every_steps: Option<u32>,
-    /// Number of epochs over the prompt file between updates. The reference is updated after the
-    /// step in which an epoch ends.
+    /// Update period in epochs, i.e. passes over the prompts of `data.file` or the conditions of
+    /// `conditions.file` or `conditions.molecules`. Default: never.
+    #[schemars(range(min = 1, max = 1e9))]
     pub every_epochs: Option<u32>,
-    /// Weight of the policy in each update (α in TR-DPO; Gorbatovski et al. 2024). Defaults to 1,
-    /// which replaces the reference by the policy.
+    /// Share of the policy in the new reference, per parameter: 1 copies the policy, less is
+    /// [TR-DPO's mix](algorithm.md#10-the-update). Needs a period.
+    #[schemars(range(min = 1e-6, max = 1))]
     pub mix: Option<f64>,
 }
 
 /// Initial reference.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReferenceFrom {
     /// Same as the initial policy.
@@ -36,14 +39,7 @@ pub enum ReferenceFrom {
 
 impl ReferenceSettings {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
-        let at_least_one = |key: &str, every: Option<u32>| {
-            every.map_or(Ok(()), |every| in_range(key, f64::from(every), 1.0..=1e9))
-        };
-        at_least_one("reference.every_steps", self.every_steps)?;
-        at_least_one("reference.every_epochs", self.every_epochs)?;
-        if let Some(mix) = self.mix {
-            in_range("reference.mix", mix, 1e-6..=1.0)?;
-        }
+        self.check_ranges("reference")?;
         if self.every_steps.is_some() && self.every_epochs.is_some() {
             return Err(ConfigFault::new(
                 "reference.every_epochs",

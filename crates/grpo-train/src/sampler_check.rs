@@ -2,26 +2,28 @@
 //! the same weights, so any difference should only be due to rounding.
 
 use grpo_core::{LossConfig, MismatchCorrection, MismatchMode, RatioLevel};
-use grpo_data::Completion;
-use grpo_data::ConfigFault;
+use grpo_data::{Completion, ConfigFault, Ranges};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
-use crate::error::in_range;
 
 /// The `[sampler_check]` section.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplerCheck {
-    /// Maximum value of `|log π_sampler − log π_trainer|` for a token, in nats.
+    /// Largest difference in nats for a token. On a CPU it is 0 ([decision
+    /// 39](decisions/0039-one-order-of-sums.md)), except with `sampling.weights` and vLLM; a GPU
+    /// adds in another order, and may need a larger value.
+    #[schemars(range(min = 0))]
     pub tolerance: f64,
-    /// What to do if the tolerance is exceeded. Defaults to `correct` if the loss includes a
-    /// mismatch correction, and to `stop` otherwise.
+    /// End the run with a message that names the token, or correct the step and set the metric
+    /// `sampling/corrected`.
     pub above: Option<AboveTolerance>,
 }
 
 /// What to do about a sampler mismatch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AboveTolerance {
     /// Stops the run before the policy is updated.
@@ -59,7 +61,7 @@ impl SamplerCheck {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
-        in_range("sampler_check.tolerance", self.tolerance, 0.0..=f64::MAX)
+        self.check_ranges("sampler_check")
     }
 
     /// Returns whether a mismatch is corrected.

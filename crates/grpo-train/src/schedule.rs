@@ -3,6 +3,7 @@
 use std::f64::consts::PI;
 
 use grpo_data::ConfigFault;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -25,7 +26,7 @@ pub struct Schedule {
 /// that has passed, the multiplier is:
 ///
 /// Variants without settings are structs as well, so that unknown keys are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decay {
     /// `max(floor, ½(1 + cos(π · p)))`, as in MolGPT.

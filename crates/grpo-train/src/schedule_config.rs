@@ -1,31 +1,39 @@
 //! The `[schedule]` section: what changes over the steps of a run.
 
 use grpo_core::{EntropyBonus, EntropyController, LossConfig};
-use grpo_data::{ConfigFault, counted};
+use grpo_data::{ConfigFault, Ranges, counted};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::in_range;
 use crate::{Decay, Schedule};
 
 /// The `[schedule]` section. Durations are in steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScheduleConfig {
-    /// Number of linear warm-up steps of the learning rate.
+    /// Steps of linear warm-up. A run with fewer steps is the beginning of a longer one: a note
+    /// says which fraction of the learning rate it reaches.
+    #[schemars(range(min = 0, max = 1e9), extend("x-basic" = true))]
     pub warmup_steps: u32,
-    /// Lowest learning rate after the warm-up, as a fraction of the maximum. If it is 1, the learning
-    /// rate stays constant.
+    /// The learning rate decays to this fraction of the maximum; 1 keeps it constant.
+    #[schemars(range(min = 0, max = 1), extend("x-basic" = true))]
     pub floor: f64,
-    /// How the learning rate decreases after the warm-up.
+    /// Shape of the decay.
     pub decay: Decay,
-    /// Final KL coefficient. The coefficient changes linearly from `loss.kl_coef`.
+    /// Final β: it changes linearly from `loss.kl_coef`, which must be above 0. Not with
+    /// `[kl_controller]`. Default: constant.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub kl_coef_end: Option<f64>,
-    /// Final coefficient of the entropy bonus. It changes linearly from `loss.entropy_bonus.coef`.
+    /// Final coefficient of the entropy bonus: it changes linearly from the `coef` of a `static`
+    /// bonus, which must be above 0. Default: constant.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub entropy_coef_end: Option<f64>,
-    /// Number of steps until the coefficients have their final values. Defaults to `train.steps`.
+    /// Steps until both have their final value: step 0 (counted from 0) has the initial one, step
+    /// `coef_steps` is the first with the final one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1e9))]
     pub coef_steps: Option<u32>,
 }
 
@@ -71,8 +79,7 @@ impl ScheduleConfig {
         loss: &LossConfig,
         has_kl_controller: bool,
     ) -> Result<(), ConfigFault> {
-        in_range("schedule.warmup_steps", self.warmup_steps.into(), 0.0..=1e9)?;
-        in_range("schedule.floor", self.floor, 0.0..=1.0)?;
+        self.check_ranges("schedule")?;
         self.decay.check("schedule.decay")?;
         self.decay.refuse_plateau("schedule.decay")?;
         self.check_coefficients(loss, has_kl_controller)
@@ -86,9 +93,8 @@ impl ScheduleConfig {
         let refuse = |key: &str, fault: &str, fix: &str| {
             Err(ConfigFault::new(key, format!("{key}: {fault}"), fix))
         };
-        if let Some(end) = self.kl_coef_end {
+        if self.kl_coef_end.is_some() {
             let key = "schedule.kl_coef_end";
-            in_range(key, end, 0.0..=f64::MAX)?;
             if loss.kl.coef == 0.0 {
                 return refuse(key, "there is no KL penalty", "remove it, or set loss.kl_coef");
             }
@@ -97,9 +103,8 @@ impl ScheduleConfig {
                 return refuse(key, fault, "remove one of them");
             }
         }
-        if let Some(end) = self.entropy_coef_end {
+        if self.entropy_coef_end.is_some() {
             let key = "schedule.entropy_coef_end";
-            in_range(key, end, 0.0..=f64::MAX)?;
             match loss.entropy_bonus {
                 Some(EntropyBonus::Static { coef }) if coef > 0.0 => (),
                 Some(EntropyBonus::Adaptive { .. }) => {
@@ -112,9 +117,8 @@ impl ScheduleConfig {
                 }
             }
         }
-        if let Some(steps) = self.coef_steps {
+        if self.coef_steps.is_some() {
             let key = "schedule.coef_steps";
-            in_range(key, steps.into(), 1.0..=1e9)?;
             if self.kl_coef_end.is_none() && self.entropy_coef_end.is_none() {
                 let fix = "remove it, or set schedule.kl_coef_end or schedule.entropy_coef_end";
                 return refuse(key, "no coefficient changes", fix);

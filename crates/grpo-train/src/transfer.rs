@@ -1,26 +1,29 @@
 //! Transfer learning from a pre-trained trunk, which can be frozen initially.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use std::collections::BTreeSet;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use grpo_model::parameters;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 
 /// Settings for a pre-trained trunk, i.e. the embeddings, blocks and final norm without the new
 /// heads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransferConfig {
-    /// Freezes the trunk.
+    /// Freeze embeddings, blocks and final norm; train only the critic, or the head of a judge.
     pub freeze_trunk: bool,
-    /// First step in which the trunk is trained, counted from 0. If unset, the trunk stays frozen.
+    /// First step, counted from 0, that trains them again; needs `freeze_trunk`. At most
+    /// steps − 1.
     pub unfreeze_at_step: Option<u64>,
-    /// Factor for the learning rate of the trunk after it is unfrozen. Defaults to 0.1.
+    /// Multiplies their learning rate from then on; needs `unfreeze_at_step`.
+    #[schemars(range(min = 0, max = 1000))]
     pub unfreeze_learning_rate_factor: Option<f64>,
 }
 
@@ -33,9 +36,7 @@ impl TransferConfig {
     /// # Errors
     /// Returns an error for the first key that is out of range or has no effect.
     pub fn check(&self, section: &str, steps: u64) -> Result<(), ConfigFault> {
-        if let Some(factor) = self.unfreeze_learning_rate_factor {
-            in_range(&format!("{section}.unfreeze_learning_rate_factor"), factor, 0.0..=1e3)?;
-        }
+        self.check_ranges(section)?;
         match (self.unfreeze_at_step, self.unfreeze_learning_rate_factor) {
             (Some(_), _) if !self.freeze_trunk => Err(ConfigFault::new(
                 format!("{section}.unfreeze_at_step"),

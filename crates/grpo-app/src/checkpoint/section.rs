@@ -1,19 +1,23 @@
 //! Checkpoint settings of supervised runs.
 
+use grpo_data::Ranges;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 
 /// The `[save]` section of a supervised run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointSection {
-    /// Number of steps between checkpoints. If 0, checkpoints are written only at timed intervals
-    /// and at the end.
+    /// Steps between checkpoints; 0 for none by steps.
     pub every: u32,
-    /// Minutes between checkpoints, which are written at the end of a step. 0 disables this.
+    /// Write a checkpoint at the end of the first step this many minutes after the last one; 0 for
+    /// none by time.
+    #[schemars(range(min = 0, max = 1e6))]
     pub every_minutes: f64,
-    /// Number of most recent checkpoints to keep.
+    /// Number of newest checkpoints to keep.
+    #[schemars(range(min = 1))]
     pub keep_last: usize,
 }
 
@@ -26,11 +30,6 @@ impl Default for CheckpointSection {
 impl CheckpointSection {
     /// Checks that the values are in range.
     pub fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.keep_last >= 1,
-            "{}save.keep_last = 0 is out of range; expected 1 or more",
-            origin.place("save.keep_last")
-        );
-        origin.check("save.every_minutes", self.every_minutes, 0.0..=1e6)
+        origin.check_ranges("save", self)
     }
 }

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use grpo_model::{
     Conditions, LanguageModel, LoraConfig, ModelSpec, Policy, Transformer, WeightPrecision,
 };
 use grpo_report::command_of;
 use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -30,25 +31,32 @@ use crate::supervised_run::{self, Request};
 use crate::task::Tasks;
 
 /// The configuration of `grpo pretrain`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PretrainFile {
-    /// Run folder.
+pub(crate) struct PretrainFile {
+    /// Run folder, new or empty.
+    #[schemars(extend("x-basic" = true))]
     run: PathBuf,
+    /// Initial weights, order, held-out molecules, dropout.
+    #[schemars(extend("x-basic" = true))]
     seed: u64,
-    /// Folder of the initial model. If omitted, a new model is created.
+    /// Model folder to start from, with its vocabulary or tokenizer and sizes; excludes `[model]`
+    /// and `data.vocabulary`.
     #[serde(default)]
+    #[schemars(extend("x-basic" = true))]
     start: Option<PathBuf>,
-    /// Folder of an adapter to continue training on top of the frozen `start` model.
+    /// Adapter folder (PEFT format) to continue training on the unchanged `start`; excludes
+    /// `[lora]`.
     #[serde(default)]
     adapter: Option<PathBuf>,
-    /// Weight precision of `start` if only an adapter is trained.
+    /// Storage of the block matrices of a base model under an adapter.
     #[serde(default)]
     base_precision: WeightPrecision,
     /// Configuration of a new adapter on top of the frozen `start` model.
     #[serde(default)]
     lora: Option<LoraConfig>,
-    /// See [`DataKeys`].
+    /// The training data.
+    #[schemars(schema_with = "any_data")]
     data: Table,
     /// Dimensions of a new model.
     #[serde(default)]
@@ -60,19 +68,31 @@ struct PretrainFile {
     save: CheckpointSection,
 }
 
+/// Returns a reference to the keys of `[data]` of all formats.
+fn any_data(_: &mut SchemaGenerator) -> Schema {
+    grpo_data::schema::reference("Data")
+}
+
 /// Keys of the `[data]` section that do not depend on the file format.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct DataKeys {
-    /// Path to a `.jsonl`, `.jsonl.gz` or `.parquet` file, or to a file in a format defined by a
-    /// task.
+pub(crate) struct DataKeys {
+    /// Molecules (`.smi`, `.smi.gz`, `.csv`, `.csv.gz`; invalid SMILES, and those that `grpo` does
+    /// not support, are left out and counted; rows that do not fit the vocabulary or the length,
+    /// and Kekulé structures of aromatic molecules if the vocabulary has aromatic atoms, are read
+    /// as canonical SMILES and counted) or [records](#files-of-records) with completions.
+    #[schemars(extend("x-basic" = true))]
     file: PathBuf,
+    /// Held-out fraction if the file has no split; something must be held out. At least one record;
+    /// equal records stay on one side.
     #[serde(default = "default_validation_fraction")]
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     validation_fraction: f64,
-    /// Maximum number of tokens. Longer examples are dropped. Defaults to the context length.
+    /// Longer records are dropped and counted. Default: model's context plus 1, which is also the
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_tokens: Option<usize>,
-    /// The chat template's `thinking` option.
+    /// `enable_thinking` of the chat template. Default: the template's; false with `replies`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thinking: Option<bool>,
 }
@@ -104,13 +124,20 @@ impl DataSection<DataKeys> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 struct ModelSection {
+    /// Transformer blocks.
+    #[schemars(range(min = 1, max = 1024), extend("x-basic" = true))]
     n_layer: usize,
+    /// Attention heads; divides `n_embd`.
+    #[schemars(range(min = 1, max = 4096), extend("x-basic" = true))]
     n_head: usize,
+    /// Width.
+    #[schemars(range(min = 1, max = 65536), extend("x-basic" = true))]
     n_embd: usize,
-    /// Context length in tokens, including the beginning-of-sequence token.
+    /// Context length in tokens, including the start token.
+    #[schemars(range(min = 1, max = 1048576), extend("x-basic" = true))]
     block_size: usize,
 }
 
@@ -197,9 +224,9 @@ impl PretrainFile {
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
-        if let Some(ModelSection { n_layer, n_head, n_embd, block_size }) = self.model {
+        if let Some(model @ ModelSection { n_layer, n_head, n_embd, .. }) = self.model {
             supervised_run::ModelSizes { n_layer, n_head, n_embd }.check(origin)?;
-            origin.check("model.block_size", block_size as f64, 1.0..=f64::from(1 << 20))?;
+            origin.check_ranges("model", &model)?;
         }
         self.save.check(origin)
     }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_data::{ConfigFault, FileOrigin, Shortened, deserialize_settings, regular_file};
-use grpo_train::{TrainError, in_range};
+use grpo_data::{ConfigFault, FileOrigin, Ranges, Shortened, deserialize_settings, regular_file};
+use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
@@ -116,14 +116,9 @@ impl Origin {
         fault.at(place.trim_end_matches(": ").to_owned())
     }
 
-    /// Returns an error with the location of the key if `value` is outside `range`.
-    pub fn check(
-        &self,
-        key: &str,
-        value: f64,
-        range: std::ops::RangeInclusive<f64>,
-    ) -> anyhow::Result<()> {
-        in_range(key, value, range).map_err(|fault| self.locate(fault).into())
+    /// Returns an error with the location of the key if a value of a section is out of range.
+    pub fn check_ranges(&self, section: &str, settings: &impl Ranges) -> anyhow::Result<()> {
+        settings.check_ranges(section).map_err(|fault| self.locate(fault).into())
     }
 
     /// Returns `file:line: ` for the topmost layer that contains `key` or its table. If there is no

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use grpo_report::command_of;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Table;
 
@@ -20,17 +21,18 @@ use super::stage_config::StageConfig;
 use super::written::Written;
 
 /// Contents of a pipeline file.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PipelineFile {
-    /// Whether to run the stages with `grpo train`.
+pub(crate) struct PipelineFile {
+    /// Whether to run the stages with the command `train`.
     #[serde(default = "yes")]
     use_grpo: bool,
-    /// Seeds for which stages are repeated.
+    /// Seeds for which stages whose name contains `{seed}` are repeated; at most 1,000, each once.
     #[serde(default)]
     seeds: Vec<u64>,
+    /// The stages, in order.
     stages: Vec<StageSection>,
-    /// Commands to run after the last stage.
+    /// Commands to run each time all stages are finished.
     #[serde(default)]
     summary: Vec<SummarySection>,
 }
@@ -39,10 +41,12 @@ fn yes() -> bool {
     true
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SummarySection {
+    /// Command of `grpo`.
     command: String,
+    /// Its arguments. What follows `=` becomes a list of all `seeds` if it contains `{seed}`.
     #[serde(default)]
     arguments: Vec<String>,
 }

@@ -28,6 +28,8 @@ use anyhow::Context;
 use clap::Args;
 use grpo_data::counted;
 
+#[cfg(feature = "schema")]
+pub(crate) use self::file::PipelineFile;
 use crate::device;
 use crate::interrupt::Interrupted;
 use crate::output::{command_line, say, say_aside, say_error, table};

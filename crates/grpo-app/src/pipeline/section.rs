@@ -4,34 +4,40 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// A stage as written in the file.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StageSection {
+    /// Unique name for messages. `{seed}` in it repeats the stage for each of `seeds`.
+    #[schemars(extend("x-basic" = true))]
     pub(super) name: String,
-    /// Subcommand of this program.
+    /// Command of `grpo`: `pretrain`, `train-judge`, `split-data`, `train`, ….
+    #[schemars(extend("x-basic" = true))]
     pub(super) command: String,
-    /// Configuration file of the command. Its `run` key is the folder of the stage.
+    /// Configuration file, whose key `run` is the folder of the stage; optional with `outputs`.
     #[serde(default)]
+    #[schemars(extend("x-basic" = true))]
     pub(super) config: Option<PathBuf>,
+    /// Further arguments, such as `["--set", "seed=7"]`.
     #[serde(default)]
     pub(super) arguments: Vec<String>,
-    /// Files read by the stage. If one changes, the stage runs again.
+    /// Files that the stage reads; if one changes, the stage runs again.
     #[serde(default)]
     pub(super) inputs: Vec<PathBuf>,
-    /// Files and folders that must exist when the stage is finished.
+    /// Files and folders that exist when the stage is finished.
     #[serde(default)]
     pub(super) outputs: Vec<PathBuf>,
-    /// JSON file in which `passed` must be true.
+    /// JSON file whose `passed` must be true, such as `judge.json`.
     #[serde(default)]
     pub(super) gate: Option<PathBuf>,
-    /// Metrics listed in the final table.
+    /// Metrics that are shown in the table: the first value and that of the kept model, or the last
+    /// one. A name that the run did not record prints a warning.
     #[serde(default)]
     pub(super) metrics: Vec<String>,
-    /// Whether later stages need the results of this stage only if they list them as inputs. They
-    /// then run even if this stage fails.
+    /// Whether later stages run even if this one fails, unless they list its results as `inputs`.
     #[serde(default)]
     pub(super) independent: bool,
 }

@@ -1,16 +1,20 @@
 //! The `[preflight]` section.
 
+use grpo_data::Ranges;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 
 /// The `[preflight]` section.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PreflightSection {
-    /// Number of completions in the trial batch, at most as many as in one step. 0 disables it.
+    /// Completions of the trial batch, at most those of a step. With 0 there is no trial batch, and
+    /// memory is predicted for completions of maximum length.
+    #[schemars(range(min = 0, max = 1e6))]
     pub(crate) samples: u32,
-    /// Whether to start even if the estimated memory exceeds the available memory.
+    /// Start even if the predicted memory exceeds what is available.
     pub(crate) ignore_memory: bool,
 }
 
@@ -22,6 +26,6 @@ impl Default for PreflightSection {
 
 impl PreflightSection {
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        origin.check("preflight.samples", self.samples.into(), 0.0..=1e6)
+        origin.check_ranges("preflight", self)
     }
 }

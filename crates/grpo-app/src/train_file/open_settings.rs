@@ -19,6 +19,18 @@ pub(crate) struct OpenSettings {
     has_no_learning_rate: bool,
 }
 
+/// Keys of `[train]` that [`OpenSettings`] holds.
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+#[expect(dead_code, reason = "describes the keys")]
+pub(crate) struct OpenKeys {
+    /// Length of the run as passes over the prompts or conditions, instead of `steps`: ⌈`epochs` ×
+    /// prompts / `prompts_per_step`⌉ steps. `config.toml` of the run has the number of steps. In one
+    /// file, only one of the two may be set; `--set` and a file that extends another replace both.
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0, "x-basic" = true))]
+    epochs: Option<f64>,
+}
+
 /// Stands in for `train.steps` until the prompts are counted: the largest value, so that no other setting
 /// is refused for exceeding it.
 const ANY_STEPS: i64 = 1_000_000_000;

@@ -351,9 +351,7 @@ fn set_names_itself_where_it_is_wrong() {
     );
     check_set(
         "train.steps=many",
-        str![[
-            r#"--set train.steps=many: train.steps: found "many"; expected a whole number"#
-        ]],
+        str![[r#"--set train.steps=many: train.steps: found "many"; expected a whole number"#]],
     );
     check_set(
         "train.steps",

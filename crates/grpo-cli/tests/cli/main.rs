@@ -58,6 +58,7 @@ mod reply_rewards;
 mod report;
 mod resume;
 mod sample;
+mod schemas;
 mod score_inputs;
 mod scoring;
 mod selftest;

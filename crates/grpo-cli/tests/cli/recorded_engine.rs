@@ -5,6 +5,7 @@ use std::sync::Arc;
 use grpo_app::Task;
 use grpo_data::{Codec, Completion, ConfigFault, Prompt};
 use grpo_rollout::{Episode, EpisodeConfig, EpisodeKind, Next, RolloutError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::support::Place;
@@ -66,7 +67,7 @@ impl Task for Repeats {
 }
 
 /// Shows the same ids after the first turn.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OnceMore {
     ids: Vec<u32>,

@@ -124,7 +124,10 @@ fn files_that_are_no_tokenizer_are_refused_with_their_fault() {
         changed(|json| json["added_tokens"][4]["id"] = json!(1000)),
         "it assigns `</think>` the id 1000, which would be decoded as 334",
     );
-    check(changed(|json| json["added_tokens"][4]["id"] = json!(-1)), "a whole number that is not negative");
+    check(
+        changed(|json| json["added_tokens"][4]["id"] = json!(-1)),
+        "a whole number that is not negative",
+    );
     check(changed(|json| json["model"]["merges"][0] = json!(3)), "unsupported value");
     let shared = r#"{"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 1}, "unk_token": "a"}"#;
     check(

@@ -11,6 +11,7 @@ use burn::tensor::Device;
 use grpo_data::Codec;
 use grpo_model::{ModelSpec, Transformer};
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::sections::{InfillerFiles, LoadedInfiller, PassageSection, passed};
@@ -24,13 +25,16 @@ use grpo_app::supervised_run::{ModelSizes, Request};
 use grpo_app::task::Tasks;
 
 /// The `grpo pretrain` configuration file for an infiller.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct MaskedLmFile {
-    /// Run directory.
+pub(crate) struct MaskedLmFile {
+    /// Run folder, new or empty.
+    #[schemars(extend("x-basic" = true))]
     run: PathBuf,
+    /// Initial weights, passages, masks, dropout.
+    #[schemars(range(min = 0), extend("x-basic" = true))]
     seed: u64,
-    /// Model directory to start from. If omitted, a new model is created.
+    /// Infiller folder to start from, with its characters and sizes; excludes `[model]`.
     #[serde(default)]
     start: Option<PathBuf>,
     data: PassageSection,
@@ -53,21 +57,29 @@ struct MaskedLmFile {
     save: CheckpointSection,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InfillerSection {
+    /// Transformer blocks.
+    #[schemars(range(min = 1, max = 1024))]
     n_layer: usize,
+    /// Attention heads; divides `n_embd`.
+    #[schemars(range(min = 1, max = 4096))]
     n_head: usize,
+    /// Width. The context is `data.length`.
+    #[schemars(range(min = 1, max = 65536))]
     n_embd: usize,
-    /// Whether the model has a critic head, which predicts which characters are wrong.
+    /// Second head that predicts for each character whether it is wrong.
     #[serde(default)]
     critic: bool,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct ValidationSection {
-    /// Number of batches per validation.
+    /// Fixed batches of a validation. They select the model, so its `eval_loss` is slightly better
+    /// than on other texts.
+    #[schemars(range(min = 1, max = 1e6))]
     batches: u64,
 }
 

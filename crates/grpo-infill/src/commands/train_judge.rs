@@ -12,8 +12,10 @@ use crate::{
 };
 use anyhow::Context;
 use burn::tensor::Device;
+use grpo_data::schema::Keys;
 use grpo_model::{Frozen, ModelSpec, Transformer};
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::sections::{InfillerFiles, JudgeFiles, LoadedInfiller, PassageSection, against};
@@ -27,15 +29,20 @@ use grpo_app::supervised_run::{ModelFiles, ModelSizes, Request, SupervisedRun};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// The `grpo train-judge` configuration file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct JudgeFile {
-    /// Run directory.
+pub(crate) struct JudgeFile {
+    /// Run folder, new or empty.
+    #[schemars(extend("x-basic" = true))]
     run: PathBuf,
+    /// Determines all random numbers.
+    #[schemars(extend("x-basic" = true))]
     seed: u64,
-    /// Model directory of the infiller whose output is judged. The judge uses the same characters.
+    /// Infiller that fills the blanks; the judge has its characters.
+    #[schemars(extend("x-basic" = true))]
     infiller: PathBuf,
-    /// Whether to initialise the judge from the infiller's weights.
+    /// Start from the infiller's embeddings, blocks and norm; otherwise `[model]` has the sizes
+    /// (`n_layer`, `n_head`, `n_embd`).
     #[serde(default = "yes")]
     start_from_infiller: bool,
     data: PassageSection,
@@ -47,8 +54,9 @@ struct JudgeFile {
     /// Masked language model pretraining for a judge trained from scratch.
     #[serde(default)]
     masked_lm: Option<StepsConfig>,
-    /// Fraction of training texts left unmodified.
+    /// Fraction of unchanged training texts.
     #[serde(default = "default_natural_share")]
+    #[schemars(range(min = 0, max = 0.99))]
     natural_share: f64,
     #[serde(default)]
     fill: FillSettings,
@@ -73,11 +81,17 @@ fn default_natural_share() -> f64 {
     0.1
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct JudgeSection {
+    /// Transformer blocks.
+    #[schemars(range(min = 1, max = 1024))]
     n_layer: usize,
+    /// Attention heads; divides `n_embd`.
+    #[schemars(range(min = 1, max = 4096))]
     n_head: usize,
+    /// Width. The context is `data.length`.
+    #[schemars(range(min = 1, max = 65536))]
     n_embd: usize,
 }
 
@@ -93,6 +107,7 @@ pub(crate) fn command() -> TaskCommand {
     ];
     TaskCommand::new("train-judge", &about, CommandGroup::Train, |_, arguments| run(arguments))
         .with_examples(EXAMPLES)
+        .with_configuration(Keys::of::<JudgeFile>())
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {

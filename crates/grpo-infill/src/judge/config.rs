@@ -3,6 +3,7 @@
 use grpo_data::ConfigFault;
 use grpo_logprob::SamplingSettings;
 use grpo_train::{StepsConfig, TransferConfig, distribution_fault, in_range};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::report::{JudgeGate, JudgeValidationConfig};
@@ -44,12 +45,14 @@ impl JudgeConfig {
 }
 
 /// Sampling settings that the infiller uses to fill the blanks in training text.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FillSettings {
-    /// Sampling temperature.
+    /// Divides the infiller's logits.
+    #[schemars(range(min = 0.001, max = 1000))]
     pub temperature: f32,
-    /// Number of most likely characters to sample from.
+    /// Number of characters to sample from.
+    #[schemars(range(min = 1))]
     pub top_k: usize,
 }
 

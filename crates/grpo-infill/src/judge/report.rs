@@ -1,17 +1,18 @@
 //! Evaluation results of judges, and the gate for using them as rewards.
 
-use grpo_data::ConfigFault;
-use grpo_train::in_range;
+use grpo_data::{ConfigFault, Ranges};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Number of validation texts. Every validation uses the same texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeValidationConfig {
-    /// Number of natural texts, on which `zero_mean` and `zero_p90` are measured.
+    /// Natural texts, for `zero_mean` and `zero_p90`.
+    #[schemars(range(min = 1, max = 10000))]
     pub natural: usize,
-    /// Number of texts for the correlations, with replaced fractions from 0 to 0.9. One in ten is
-    /// natural.
+    /// Texts with 0 to 0.9 replaced, for the correlations.
+    #[schemars(range(min = 2, max = 10000))]
     pub spread: usize,
 }
 
@@ -23,8 +24,7 @@ impl Default for JudgeValidationConfig {
 
 impl JudgeValidationConfig {
     pub(super) fn check(&self, section: &str) -> Result<(), ConfigFault> {
-        in_range(&format!("{section}.natural"), self.natural as f64, 1.0..=1e4)?;
-        in_range(&format!("{section}.spread"), self.spread as f64, 2.0..=1e4)
+        self.check_ranges(section)
     }
 }
 
@@ -45,12 +45,14 @@ pub struct JudgeMeasures {
 }
 
 /// Requirements for using a judge as a reward.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeGate {
-    /// Maximum `zero_p90`. It ensures that natural texts aren't mistaken for corrupted ones.
+    /// Maximum of the 90th percentile on natural texts.
+    #[schemars(range(min = 0, max = 1))]
     pub max_zero_p90: f64,
-    /// Minimum `spearman`. It ensures that outputs increase with the replaced fraction.
+    /// Minimum rank correlation of outputs and replaced fraction.
+    #[schemars(range(min = -1, max = 1))]
     pub min_spearman: f64,
 }
 
@@ -63,8 +65,7 @@ impl Default for JudgeGate {
 impl JudgeGate {
     /// Validates the thresholds.
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
-        in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
-        in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
+        self.check_ranges("gate")
     }
 
     /// Returns whether these results meet the requirements.

@@ -4,30 +4,31 @@
 //! `exp`, so results are only reproducible bit for bit on the same platform. This is true of f32
 //! runs in general.
 
-use grpo_data::ConfigFault;
 use grpo_data::statistics::{pearson, population_variance};
+use grpo_data::{ConfigFault, Ranges};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use grpo_train::in_range;
-
 /// Factors applied to a judge's loss. Missing ones count as 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeScaling {
-    /// Penalises nearly constant outputs.
+    /// Multiplies the loss while outputs vary less than targets.
     pub variance: Option<VarianceScaling>,
-    /// Penalises outputs that don't correlate with the targets.
+    /// Multiplies the loss while outputs do not follow the targets.
     pub correlation: Option<CorrelationScaling>,
 }
 
 /// The factor `1 + (s − 1)(1 − e^(−α · max(var(y) / var(ŷ) − 1, 0)))`. It is 1 if the outputs vary
 /// at least as much as the targets, and approaches s as the outputs become constant.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct VarianceScaling {
     /// Maximum factor s.
+    #[schemars(range(min = 1, max = 1000))]
     pub scale: f64,
     /// Steepness α.
+    #[schemars(range(min = 0, max = 1000))]
     pub alpha: f64,
 }
 
@@ -39,10 +40,11 @@ impl Default for VarianceScaling {
 
 /// A factor that depends on the Pearson correlation of outputs and targets. It is a parabola with
 /// the values 1, √α and α at correlations of 1, 0 and −1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct CorrelationScaling {
     /// Factor α for a correlation of −1.
+    #[schemars(range(min = 1, max = 1000))]
     pub alpha: f64,
 }
 
@@ -56,11 +58,10 @@ impl JudgeScaling {
     /// Validates the settings. `section` is the section name in the configuration.
     pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         if let Some(variance) = self.variance {
-            in_range(&format!("{section}.variance.scale"), variance.scale, 1.0..=1e3)?;
-            in_range(&format!("{section}.variance.alpha"), variance.alpha, 0.0..=1e3)?;
+            variance.check_ranges(&format!("{section}.variance"))?;
         }
         match self.correlation {
-            Some(c) => in_range(&format!("{section}.correlation.alpha"), c.alpha, 1.0..=1e3),
+            Some(c) => c.check_ranges(&format!("{section}.correlation")),
             None => Ok(()),
         }
     }

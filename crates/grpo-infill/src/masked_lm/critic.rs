@@ -3,32 +3,32 @@
 use crate::MaskedText;
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use grpo_train::in_range;
 
 /// Critic training settings.
 ///
 /// The model fills its own blanks and reads the filled text. The critic head learns to predict
 /// which characters differ from the original, using binary cross-entropy.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct CriticConfig {
-    /// Weight of the critic loss.
+    /// Weight of the critic's loss.
+    #[schemars(range(min = 0, max = 1000))]
     pub alpha: f64,
-    /// Last step at which the weight is 0.
+    /// Step from which the weight rises linearly from 0.
     pub warmup_from: u64,
-    /// First step at which the weight reaches `alpha`. It increases linearly up to this step.
+    /// Step at which the weight is reached.
     pub warmup_to: u64,
-    /// Characters to learn from.
+    /// Learn from all characters of the filled text, or from the targets only.
     pub scope: CriticScope,
 }
 
 /// The characters from which a critic learns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticScope {
     /// All characters, including those ignored by the cross-entropy.
@@ -46,7 +46,7 @@ impl Default for CriticConfig {
 
 impl CriticConfig {
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
-        in_range("critic.alpha", self.alpha, 0.0..=1e3)?;
+        self.check_ranges("critic")?;
         let (from, to) = (self.warmup_from, self.warmup_to);
         if to < from {
             Err(ConfigFault::new(

@@ -3,26 +3,27 @@
 //! Weights are computed without gradients. They use the platform's `powf` and `ln`, so results are
 //! only reproducible bit for bit on the same platform. This is true of f32 runs in general.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::judge::corruption_target;
 use grpo_train::in_range;
 
 /// Modifications of the cross-entropy. Missing ones have no effect.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModifierConfig {
-    /// Label smoothing: the fraction of the target distribution that is spread evenly over all
-    /// characters, excluding MASK, PAD and CLS (Szegedy et al. 2016, section 7).
+    /// Share of the target spread evenly over the characters (none for MASK, PAD, CLS).
+    #[schemars(range(min = 0, max = 0.99))]
     pub label_smoothing: f64,
-    /// Weights positions by how confident the model is in a wrong character.
+    /// Higher weights for positions where the model is confident in one wrong character.
     pub entropy: Option<EntropyWeighting>,
-    /// Weights texts by the fraction of characters to fill.
+    /// Weights of texts by their fraction of masked characters.
     pub mask_ratio: Option<MaskRatioWeighting>,
-    /// Weights texts by a judge's score for the text as filled by the model.
+    /// Weights of texts by the output of a judge.
     pub judge: Option<JudgeWeighting>,
 }
 
@@ -31,10 +32,11 @@ pub struct ModifierConfig {
 ///
 /// It is 1 if the wrong characters are all equally likely, and 1 + scale if one of them has all the
 /// probability mass.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct EntropyWeighting {
-    /// Largest increase of the weight.
+    /// Added to the weight of a position where the model is confident in one wrong character.
+    #[schemars(range(min = 0, max = 1000))]
     pub scale: f64,
 }
 
@@ -46,14 +48,17 @@ impl Default for EntropyWeighting {
 
 /// The weight `1 / ratio^exponent`, clamped to `min` and `max`. It prevents texts with many blanks
 /// from dominating those with few.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MaskRatioWeighting {
-    /// Exponent. The default of 0.5 is a square root.
+    /// Weight of a text is `1 / ratio^exponent` within the bounds.
+    #[schemars(range(min = 0, max = 10))]
     pub exponent: f64,
-    /// Minimum weight.
+    /// Lower bound of the weight.
+    #[schemars(range(min = 0, max = 1e6))]
     pub min: f64,
-    /// Maximum weight.
+    /// Upper bound of the weight, at least `min`.
+    #[schemars(range(min = 0, max = 1e6))]
     pub max: f64,
 }
 
@@ -65,21 +70,24 @@ impl Default for MaskRatioWeighting {
 
 /// The weight `(judge / target(ratio))^exponent`, clamped to `min` and `max`. `judge` is the score
 /// of the filled text, and `target` is the judge's training target for the replaced fraction.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeWeighting {
-    /// Model directory of the judge.
+    /// Judge folder. The judge must read at least `data.length` characters.
     pub model: PathBuf,
-    /// Exponent of the ratio.
+    /// Weight of a text is `(judge / target(ratio))^exponent` within the bounds.
     #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 10))]
     pub exponent: f64,
-    /// Minimum weight.
+    /// Lower bound of the weight.
     #[serde(default = "tenth")]
+    #[schemars(range(min = 0, max = 1e6))]
     pub min: f64,
-    /// Maximum weight.
+    /// Upper bound of the weight, at least `min`.
     #[serde(default = "ten")]
+    #[schemars(range(min = 0, max = 1e6))]
     pub max: f64,
-    /// Whether to accept a judge that failed its gate.
+    /// Accept a judge that did not pass its gate.
     #[serde(default)]
     pub accept_failed_judge: bool,
 }
@@ -98,9 +106,9 @@ impl ModifierConfig {
     /// Validates the settings. `section` is the section name in the configuration.
     pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
-        in_range(&key("label_smoothing"), self.label_smoothing, 0.0..=0.99)?;
+        self.check_ranges(section)?;
         if let Some(entropy) = self.entropy {
-            in_range(&key("entropy.scale"), entropy.scale, 0.0..=1e3)?;
+            entropy.check_ranges(&key("entropy"))?;
         }
         let bounds = |name: &str, exponent: f64, min: f64, max: f64| {
             in_range(&key(&format!("{name}.exponent")), exponent, 0.0..=10.0)?;

@@ -2,11 +2,12 @@
 
 use super::Masking;
 use grpo_data::DataError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A list of masking stages that are used equally often, and the corruption applied to selected
 /// positions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "PlanKeys", into = "PlanKeys")]
 pub struct MaskingPlan {
     stages: Vec<Masking>,
@@ -14,7 +15,7 @@ pub struct MaskingPlan {
 }
 
 /// What replaces the characters selected by [`Masking::Random`] and [`Masking::Sticky`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Corruption {
     /// Always MASK.
@@ -27,7 +28,7 @@ pub enum Corruption {
 }
 
 /// Predefined lists of stages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskingPreset {
     /// Nine stages that cover a broad range of masking, for training.
@@ -40,13 +41,16 @@ pub enum MaskingPreset {
 }
 
 /// Configuration keys. Exactly one of `preset` and `stages` must be given.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PlanKeys {
+    /// A list of stages with a name; excludes `stages`.
     #[serde(skip_serializing_if = "Option::is_none")]
     preset: Option<MaskingPreset>,
+    /// Ways to mask, which alternate text by text; excludes `preset`.
     #[serde(skip_serializing_if = "Option::is_none")]
     stages: Option<Vec<Masking>>,
+    /// What replaces the positions that `random` and `sticky` select.
     #[serde(default)]
     corruption: Corruption,
 }

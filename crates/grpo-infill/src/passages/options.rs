@@ -2,11 +2,14 @@
 
 use clap::ValueEnum;
 use grpo_data::DataError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The unit of text that forms a passage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PassageUnit {
     /// As many complete lines as fit, including their line endings, starting at a random line. A

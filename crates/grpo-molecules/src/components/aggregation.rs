@@ -1,10 +1,11 @@
 //! Ways to combine the desirabilities of all components.
 
 use grpo_rewards::PartName;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How to combine weighted scores between 0 and 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Aggregation {
     /// `Σ w·s`.

@@ -9,6 +9,7 @@ use grpo_rewards::{
     Desirability, FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, check_part_names,
     of_component,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -28,17 +29,21 @@ pub(crate) struct ComponentsConfig {
     external: Vec<(String, RewardConfig)>,
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Section {
+    /// How the scores are combined.
+    #[serde(default)]
+    aggregation: Aggregation,
+    /// The components.
+    #[schemars(extend("x-basic" = true))]
+    components: Vec<ComponentFields>,
+}
+
 impl FromRegistry for ComponentsConfig {
     /// Fills in names, weights, goals and transforms, so that the recorded configuration contains
     /// them.
     fn from_registry(registry: &RewardRegistry, table: Table) -> Result<Self, ConfigFault> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Section {
-            #[serde(default)]
-            aggregation: Aggregation,
-            components: Vec<ComponentFields>,
-        }
         let Section { aggregation, components } = deserialize_settings(table)?;
         let mut external = Vec::new();
         let complete = |(index, mut fields): (usize, ComponentFields)| {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use grpo_chem::{Molecule, Morgan, MorganRadius};
 use grpo_data::{ConfigFault, short_text};
 use grpo_rewards::{Desirability, Goal};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -12,51 +13,76 @@ use super::goals::{default_goal, typical_range};
 use super::property_names::check_name;
 
 /// The keys of a component.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ComponentFields {
-    /// What is scored.
+    /// What is scored, a [descriptor or another property](#components).
+    #[schemars(extend("x-basic" = true))]
     pub(super) property: String,
-    /// Name in metrics and tables.
+    /// Name in metrics and tables. Default: the property.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
+    /// Weight in the mean; the weights are divided by their sum. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1e6), extend("x-basic" = true))]
     pub(super) weight: Option<f64>,
-    /// Whether the score is 0 unless the component passes.
+    /// Instead of a weight: the reward is 0 if this score is below 0.5. Filters are computed first:
+    /// `external` rewards are not asked for molecules that do not pass, and filters that are
+    /// `external` are asked before other external rewards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("x-basic" = true))]
     pub(super) filter: bool,
+    /// `high`, `low` or `range`: which values are desirable. Default: by property.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-basic" = true))]
     goal: Option<Goal>,
+    /// Lower bound of the default transform; required for `range`. Default: by property.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-basic" = true))]
     low: Option<f64>,
+    /// Upper bound of the default transform; required for `range`. Default: by property.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-basic" = true))]
     high: Option<f64>,
+    /// The function from the property to the score; excludes `low` and `high`. Default: by goal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) transform: Option<Desirability>,
+    /// `similarity`, `scaffold` and `novelty`: the given molecules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) smiles: Option<Vec<String>>,
+    /// `substructure`, `substructure_count` and `custom_alerts`: SMARTS patterns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) smarts: Option<Vec<String>>,
-    /// A file with more molecules or patterns.
+    /// File with more molecules (`.smi` or `.csv`, also `.gz`) or patterns (a SMARTS at the
+    /// beginning of each line).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) file: Option<PathBuf>,
     /// Whether `file` is read. Otherwise, its contents are left out.
     #[serde(skip)]
     pub(super) reads_file: bool,
+    /// `similarity`: type of the Morgan fingerprint. Default: counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fingerprint: Option<FingerprintName>,
+    /// `similarity`: radius of the fingerprint, 2 or 3. Default: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 3))]
     pub(super) radius: Option<u8>,
+    /// `formula`: molecular formula in Hill order.
     #[serde(skip_serializing_if = "Option::is_none")]
     formula: Option<String>,
+    /// `expression`: arithmetic expression of the properties of preceding components, such as
+    /// `"logp - 0.5 * rings"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expression: Option<String>,
+    /// `external`: another reward, such as `{ type = "python", file = "dock.py" }`, which is asked
+    /// only for valid molecules that pass the filters before it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "grpo_rewards::schema::any_reward")]
     pub(super) reward: Option<Table>,
 }
 
 /// The type of a Morgan fingerprint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FingerprintName {
     /// Counts of environments, as in REINVENT 4.

@@ -12,7 +12,8 @@ use super::ComponentsConfig;
 const ASPIRIN: &str = "CC(=O)Oc1ccccc1C(=O)O";
 
 fn parse(section: Value) -> Result<RewardConfig, ConfigFault> {
-    let kinds = [RewardKind::composed::<ComponentsConfig>("components")];
+    let kinds =
+        [RewardKind::composed::<ComponentsConfig, crate::components::Section>("components")];
     let registry = RewardRegistry::default().with(kinds);
     registry.parse(serde_json::from_value(section).unwrap())
 }

@@ -8,6 +8,7 @@ use grpo_chem::InvalidSmiles;
 use grpo_data::{ConfigFault, short_number};
 use grpo_rewards::{Outcome, PartName, Reward, RewardInput, RewardSpec, Scored};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -16,12 +17,14 @@ use super::{Asked, descriptor};
 use crate::identity::scored_molecule;
 
 /// The `[reward]` section with `type = "conditions"`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConditionsConfig {
-    /// Weight of the scaffold. Each property has a weight of 1.
+    /// Weight of the scaffold.
+    #[schemars(range(min = 0, max = 1e6))]
     scaffold: f64,
-    /// For each property, the difference at which its score falls to 1/e.
+    /// For each property, the difference at which its score is 1/e. Required for properties other
+    /// than `logp` (0.5), `tpsa` (8), `sas` (0.35) and `qed` (0.08).
     scales: BTreeMap<String, f64>,
 }
 

@@ -9,12 +9,14 @@ use grpo_app::models::{Loaded, check_causal};
 use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::train_settings::TrainSettings;
 use grpo_chem::Descriptor;
+use grpo_data::schema::Keys;
 use grpo_data::{
     ConfigFault, CounterRng, EpochOrder, OrderPosition, Prompt, Purpose, deserialize_settings,
 };
 use grpo_model::Families;
 use grpo_rewards::Reward;
 use grpo_train::TrainError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -26,6 +28,7 @@ const CONDITIONS: Purpose = Purpose::new(14);
 
 pub(crate) const SOURCE: SourceKind = SourceKind {
     sections: &["conditions"],
+    schema: Keys::in_section::<ConditionsSection>("conditions"),
     parse: |mut sections| {
         let Some(toml::Value::Table(section)) = sections.remove("conditions") else {
             return Err(ConfigFault::from_sentence("conditions", "conditions must be a section"));
@@ -36,28 +39,31 @@ pub(crate) const SOURCE: SourceKind = SourceKind {
 };
 
 /// The `[conditions]` section.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ConditionsSection {
-    /// A file of conditions. Each group takes one of its rows.
+pub(crate) struct ConditionsSection {
+    /// Conditions, one per row: a CSV file with a column per property and `scaffold_smiles` (empty
+    /// cells are left open), or a `.smi` file of molecules whose scaffolds are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// A file of molecules. Each group is conditioned on the measured values of one of them.
+    /// Molecules; a group is asked for the properties and the scaffold of one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     molecules: Option<PathBuf>,
-    /// Molecules whose scaffolds are used, one per group.
+    /// Draw the scaffold of one of these molecules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scaffolds: Vec<String>,
-    /// Number of properties per group, drawn at random. Defaults to all of them.
+    /// Ask for at most this many of the properties, a random number and selection per group.
+    /// Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     most: Option<usize>,
-    /// Property values to draw. With `molecules`, the model's properties are measured instead.
+    /// Properties to draw, by name: a list, of which one value is drawn, or a range, in which the
+    /// value is uniform.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     properties: BTreeMap<String, Draw>,
 }
 
 /// How the value of a property is drawn.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Draw {
     /// One of these values.
@@ -66,10 +72,12 @@ enum Draw {
     Range(Range),
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Range {
+    /// Lowest value.
     low: f64,
+    /// Highest value.
     high: f64,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use grpo_eval::{Embedder, cosine};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{CleanedPairs, Reason, RejectedPair, place};
@@ -10,15 +11,17 @@ use crate::PairRecord;
 use grpo_data::DataError;
 
 /// Settings for text cleaning and deduplication.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CleaningRules {
-    /// Whether to clean replies with [`clean_reply`].
+    /// Clean the texts: runs of 3 or more equal characters, digits excepted, become 2; `#SoftRain`
+    /// becomes `Soft Rain`; white space becomes one space. Of replies that are then equal, the one
+    /// with the most likes is kept.
     pub texts: bool,
-    /// Maximum cosine similarity between two replies. If it is exceeded, only the reply with more
-    /// likes is kept. With a value of 1, only exact duplicates are removed.
+    /// Drop a reply whose cosine with a reply with more likes is above this; 1 keeps all.
     pub max_cosine: f64,
-    /// Whether to sort the pairs by [`quality`] in descending order.
+    /// Sort by 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10 timing, highest first;
+    /// timing is 1 for 300 to 7,200 seconds, 0.5 before, 0.7 after, 0 if unknown.
     pub sort: bool,
 }
 

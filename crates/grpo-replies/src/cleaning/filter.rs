@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::keys;
@@ -12,35 +13,35 @@ use grpo_data::DataError;
 
 /// Filters for pairs. All ranges are inclusive. Pairs without the required value are accepted and
 /// counted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectionFilter {
-    /// Range for the tweet's number of likes.
+    /// Range of the tweet's likes; a pair outside of it is dropped, as for all ranges here.
     pub tweet_likes: [u64; 2],
-    /// Range for the tweet's number of retweets.
+    /// Range of the tweet's retweets.
     pub tweet_retweets: [u64; 2],
-    /// Range for the reply's number of likes.
+    /// Range of the reply's likes.
     pub reply_likes: [u64; 2],
-    /// Maximum number of retweets for the reply.
+    /// Most retweets of a reply.
     pub max_reply_retweets: u64,
-    /// Range for the reply author's number of followers.
+    /// Range of the followers of the reply's author.
     pub author_followers: [u64; 2],
-    /// Maximum number of replies per author. The first replies in the file are kept. Replies by the
-    /// author `unknown` are not limited.
+    /// Most replies of an author; the first ones that break no other rule are kept.
     pub max_replies_of_author: u64,
-    /// Range for the delay between tweet and reply, in seconds.
+    /// Range of the time from the tweet to the reply, in seconds.
     pub seconds_after_tweet: [f64; 2],
-    /// Range for the length of the reply, in characters.
+    /// Range of the reply's length in characters.
     pub characters: [usize; 2],
-    /// Whether the tweet and the reply must both be in English. The language is taken from the
-    /// `lang` key or, if it is missing, guessed from the letters and words.
+    /// Drop a pair if `lang` is not `en`; without `lang`, if fewer than 9 of 10 letters are
+    /// unaccented Latin or, in a text of five or more words, fewer than 1 of 8 words is a common
+    /// English word; shorter texts must not contain a common word of another language (a
+    /// heuristic).
     pub english: bool,
-    /// Whether to drop retweets and quotes, i.e. text that begins with `RT @` and records with
-    /// `is_retweet` or `is_quote`.
+    /// Drop a tweet that starts with `RT @` or has `is_retweet` or `is_quote`.
     pub no_retweets: bool,
-    /// Whether to drop replies with media, as indicated by the `has_media` or `media` key.
+    /// Drop a reply with `has_media` or a list `media`.
     pub no_media: bool,
-    /// Whether to drop replies that contain a URL.
+    /// Drop a reply with a URL.
     pub no_urls: bool,
 }
 

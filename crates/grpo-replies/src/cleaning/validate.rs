@@ -1,6 +1,7 @@
 //! Validation rules for replies.
 
 use grpo_eval::{is_all_capitals, words};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::filter::length;
@@ -12,39 +13,38 @@ use crate::PairRecord;
 use grpo_data::DataError;
 
 /// Validation rules for replies.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValidationRules {
-    /// Inclusive range for the number of characters.
+    /// Range of the reply's length in characters.
     pub characters: [usize; 2],
-    /// Whether the reply must be in English.
+    /// Drop a reply that is not English, as in `[filter]`.
     pub english: bool,
-    /// Whether to drop replies that contain a URL.
+    /// Drop a reply with a URL.
     pub no_urls: bool,
-    /// Maximum number of hashtags.
+    /// Most hashtags.
     pub max_hashtags: usize,
-    /// Replies longer than this are spam if all their letters are capitals.
+    /// Drop a reply of all capitals with more characters than this.
     pub capitals_from: usize,
-    /// Maximum fraction of the characters `!`, `?` and `.`.
+    /// Largest fraction of `!`, `?` and `.`.
     pub max_punctuation: f64,
-    /// Maximum number of emoji.
+    /// Most emoji.
     pub max_emoji: usize,
-    /// Replies with this many equal characters in a row are spam.
+    /// Drop a reply with this many equal characters in a row.
     pub repeated_from: usize,
-    /// Replies with one of these words or phrases are dropped. Only whole words match.
+    /// Drop a reply that contains one of these as a whole word (`gm` does not match `segment`).
     pub unwanted_words: Vec<String>,
-    /// Minimum number of distinct words with at least 3 letters, not counting `stop_words`.
+    /// Fewest distinct words of 3 or more letters that are not stop words.
     pub min_content_words: usize,
-    /// Words that do not count as content.
+    /// Words that are not counted as content.
     pub stop_words: Vec<String>,
-    /// Generic phrases that could be a reply to any tweet.
+    /// Phrases without content, for `max_generic`.
     pub generic_phrases: Vec<String>,
-    /// Maximum value of min(1, generic phrases / max(1, characters / 100)).
+    /// Largest min(1, phrases / max(1, characters / 100)).
     pub max_generic: f64,
-    /// Maximum value of the record's `toxicity` key. Pairs without this key are accepted, because
-    /// toxicity isn't computed here.
+    /// Largest `toxicity` of the record; the program has no toxicity model.
     pub max_toxicity: f64,
-    /// Minimum number of likes. Pairs without this key are accepted.
+    /// Fewest likes.
     pub min_likes: u64,
 }
 

@@ -12,7 +12,9 @@ use crate::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use grpo_data::counted;
+use grpo_data::schema::Keys;
 use grpo_rewards::EmbedderConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -63,13 +65,13 @@ enum Step {
 }
 
 /// Configuration of `grpo clean-data`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct CleaningFile {
+pub(crate) struct CleaningFile {
     filter: CollectionFilter,
     validation: ValidationRules,
     cleaning: CleaningRules,
-    /// The embedder used to compare replies.
+    /// Embedder of `max_cosine`.
     embedder: EmbedderConfig,
 }
 
@@ -80,6 +82,7 @@ pub(crate) fn command() -> TaskCommand {
         "Use --rejected to write every removed pair with its reasons to a file.",
     ];
     TaskCommand::new("clean-data", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
+        .with_configuration(Keys::of::<CleaningFile>())
 }
 
 pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {

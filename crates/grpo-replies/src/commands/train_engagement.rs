@@ -13,10 +13,12 @@ use crate::{
 };
 use anyhow::Context;
 use grpo_data::SplitFractions;
+use grpo_data::schema::Keys;
 use grpo_model::Perceptron;
 use grpo_rewards::EmbedderConfig;
 use grpo_run::VerifiedFolder;
 use grpo_train::GuardConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use grpo_app::args::RunArguments;
@@ -29,14 +31,18 @@ use grpo_app::supervised_run::{ModelFiles, Request};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// The configuration file of `grpo train-engagement`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct EngagementFile {
-    /// Output folder of the run.
+pub(crate) struct EngagementFile {
+    /// Run folder, new or empty.
+    #[schemars(extend("x-basic" = true))]
     run: PathBuf,
+    /// Determines all random numbers.
+    #[schemars(extend("x-basic" = true))]
     seed: u64,
-    /// Sizes of the two hidden layers.
+    /// Sizes of the hidden layers.
     #[serde(default = "default_hidden")]
+    #[schemars(inner(range(min = 1, max = 65536)))]
     hidden: [usize; 2],
     data: PairSection,
     /// The embedder, which is frozen.
@@ -57,15 +63,19 @@ fn default_hidden() -> [usize; 2] {
 }
 
 /// The pairs and the fraction of tweets in each split.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PairSection {
-    /// A file with pairs, or a folder of such files.
+    /// File or folder of [pairs](#tweets-and-replies).
+    #[schemars(extend("x-basic" = true))]
     file: PathBuf,
+    /// Fraction of the pairs for training, by whole tweets; the three fractions sum to 1.
     #[serde(default = "default_train")]
     train: f64,
+    /// Fraction for validation, at least 30 replies.
     #[serde(default = "default_held_out")]
     validation: f64,
+    /// Fraction for the gate, at least 30 replies.
     #[serde(default = "default_held_out")]
     test: f64,
 }
@@ -89,6 +99,7 @@ pub(crate) fn command() -> TaskCommand {
     ];
     TaskCommand::new("train-engagement", &about, CommandGroup::Train, |_, arguments| run(arguments))
         .with_examples(EXAMPLES)
+        .with_configuration(Keys::of::<EngagementFile>())
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::{ConfigFault, deserialize_settings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -26,24 +27,33 @@ pub(crate) struct HybridConfig {
     heuristic: RewardConfig,
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hybrid {
+    /// Weight of the learned reward; both weights are at least 0 and sum to 1.
+    #[serde(default = "default_learned_weight")]
+    learned_weight: f64,
+    /// Weight of the heuristic reward.
+    #[serde(default = "default_heuristic_weight")]
+    heuristic_weight: f64,
+    /// Reward of type `learned`.
+    #[schemars(schema_with = "grpo_rewards::schema::any_reward")]
+    learned: Table,
+    /// Reward of type `heuristic`.
+    #[schemars(schema_with = "grpo_rewards::schema::any_reward")]
+    heuristic: Table,
+}
+
+fn default_learned_weight() -> f64 {
+    0.6
+}
+
+fn default_heuristic_weight() -> f64 {
+    0.4
+}
+
 impl FromRegistry for HybridConfig {
     fn from_registry(registry: &RewardRegistry, table: Table) -> Result<Self, ConfigFault> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Hybrid {
-            #[serde(default = "default_learned_weight")]
-            learned_weight: f64,
-            #[serde(default = "default_heuristic_weight")]
-            heuristic_weight: f64,
-            learned: Table,
-            heuristic: Table,
-        }
-        fn default_learned_weight() -> f64 {
-            0.6
-        }
-        fn default_heuristic_weight() -> f64 {
-            0.4
-        }
         let Hybrid { learned_weight, heuristic_weight, learned, heuristic } =
             deserialize_settings(table)?;
         let learned = registry.parse(learned).map_err(|fault| fault.below("learned"))?;

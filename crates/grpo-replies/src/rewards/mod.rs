@@ -17,7 +17,7 @@ pub fn reward_kinds() -> Vec<RewardKind> {
     vec![
         RewardKind::from_settings::<engagement::LearnedConfig>("learned"),
         RewardKind::from_settings::<heuristic::HeuristicConfig>("heuristic"),
-        RewardKind::composed::<hybrid::HybridConfig>("hybrid"),
+        RewardKind::composed::<hybrid::HybridConfig, hybrid::Hybrid>("hybrid"),
     ]
 }
 

@@ -5,39 +5,46 @@ use std::ops::RangeInclusive;
 
 use grpo_data::ConfigFault;
 use grpo_data::statistics::CLEAR;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Success criteria of a run, i.e. the `[success]` section of its configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SuccessCriteria {
-    /// Minimum increase of the reward, in standard errors. A negative value allows a decrease, e.g.
-    /// for runs that are too short to improve.
+    /// Standard errors by which the mean reward must rise. If negative, it may fall by that many
+    /// and need not rise.
     pub reward_rise: f64,
-    /// Upper bound for `kl` in every step, in nats per token.
+    /// Upper limit of `kl` in every step, in nats per token.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_kl: f64,
-    /// Upper bound for `kl_sequence` in every step, in nats per completion. `None` disables this
-    /// criterion.
+    /// Upper limit of `kl_sequence` in every step, in nats per completion.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_kl_sequence: Option<f64>,
-    /// Minimum validity at the end.
+    /// Minimum fraction of valid completions at the end.
+    #[schemars(range(min = 0, max = 1))]
     pub min_validity: f64,
-    /// Maximum decrease of the validity.
+    /// Maximum fall of that fraction.
+    #[schemars(range(min = 0, max = 1))]
     pub max_validity_drop: f64,
-    /// A step has a learning signal if `frac_reward_zero_std` is at most this value. Most steps
-    /// must have one.
+    /// A step has a signal if some completion has a reward and `frac_reward_zero_std` is at most
+    /// this; more than half of the steps must have one.
+    #[schemars(range(min = 0, max = 1))]
     pub max_zero_std: f64,
-    /// Maximum fraction of diversity that may be lost, for each diversity metric in
-    /// `comparison.json`.
+    /// Maximum fraction that each diversity measure of the before/after table may lose, such as
+    /// scaffolds per molecule.
+    #[schemars(range(min = 0, max = 1))]
     pub max_diversity_drop: f64,
-    /// Required changes of reward components, by name.
+    /// What reward components must do. For example `components = { sa = "falls", qed =
+    /// "does_not_fall" }`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub components: BTreeMap<String, RequiredChange>,
 }
 
 /// How a reward component has to change. A change of less than three standard errors does not
 /// count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RequiredChange {
     /// The component must rise.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::{ConfigFault, deserialize_settings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -38,24 +39,33 @@ pub struct CompositePart {
     pub reward: RewardConfig,
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Composite {
+    /// The terms, as `[[reward.parts]]`.
+    parts: Vec<Component>,
+    /// Divide weights by their sum; otherwise weights that do not sum to 1 are an error.
+    #[serde(default)]
+    normalize: bool,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Component {
+    /// Name in metrics and recorded completions: lower-case letters, digits, `_`.
+    name: String,
+    /// Weight in the sum, at least 0.
+    weight: f64,
+    /// Transform of the score x.
+    #[serde(default)]
+    transform: Transform,
+    /// A reward, like the `[reward]` section.
+    #[schemars(schema_with = "crate::schema::any_reward")]
+    reward: Table,
+}
+
 impl FromRegistry for CompositeConfig {
     fn from_registry(registry: &RewardRegistry, table: Table) -> Result<Self, ConfigFault> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Composite {
-            parts: Vec<Component>,
-            #[serde(default)]
-            normalize: bool,
-        }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Component {
-            name: String,
-            weight: f64,
-            #[serde(default)]
-            transform: Transform,
-            reward: Table,
-        }
         let Composite { parts, normalize } = deserialize_settings(table)?;
         let part = |(index, part): (usize, Component)| {
             let Component { name, weight, transform, reward } = part;

@@ -1,11 +1,12 @@
 //! Transforms for the scores of reward components.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A function that is applied to a score x.
 ///
 /// Variants without settings are structs as well, so that unknown keys are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Transform {
     /// The unmodified score.

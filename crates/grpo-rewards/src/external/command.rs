@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use grpo_data::ConfigFault;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::carrier::{Carrier, Connection, Fault};
@@ -14,23 +15,25 @@ use super::protocol::{Format, Shape};
 use super::section::CarrierConfig;
 
 /// Configuration of the reward type `command`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandConfig {
-    /// The program and its command-line arguments.
+    /// The program and its arguments; arguments that are files are recorded in `run.json`.
+    #[schemars(extend("x-basic" = true))]
     command: Vec<String>,
-    /// The input and output format of the program.
+    /// `json`: the [message](#message) below. `reinvent`: the format of REINVENT 4's
+    /// `ExternalProcess`.
     #[serde(default)]
     format: FormatName,
-    /// The list in the REINVENT payload that contains the rewards.
+    /// With `reinvent`: the list of the payload that is the reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     property: Option<String>,
-    /// Names of the components in the replies.
+    /// Components of the reply that are recorded; with `json`, all that it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     components: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum FormatName {
     #[default]

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use grpo_data::{ConfigFault, OneOrSeveral};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -23,18 +24,20 @@ const HELPER: &str = include_str!("helper.py");
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Configuration of the reward type `python`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PythonConfig {
-    /// The Python file.
+    /// The Python file; recorded with its SHA-256 in `run.json`.
+    #[schemars(extend("x-basic" = true))]
     file: PathBuf,
-    /// The functions in the file to call.
+    /// Name of the function, or several names.
     #[serde(default = "default_function")]
+    #[schemars(extend("x-basic" = true))]
     function: OneOrSeveral,
-    /// The weights of the functions, if there are several.
+    /// Weights of several functions. Default: 1 each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     weights: Option<Vec<f64>>,
-    /// The Python interpreter.
+    /// Program that runs the file.
     #[serde(default = "default_interpreter")]
     interpreter: String,
 }

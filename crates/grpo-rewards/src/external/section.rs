@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_data::schema::Both;
 use grpo_data::{ConfigFault, deserialize_settings};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -14,7 +16,7 @@ use super::protocol::{Format, Shape};
 use super::reward::ExternalReward;
 use super::settings::{SHARED, Settings};
 use crate::composite::reserved_for;
-use crate::{FromRegistry, Reward, RewardRegistry, RewardSpec};
+use crate::{FromRegistry, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 /// The settings that are specific to a type of external reward.
 pub trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
@@ -65,6 +67,18 @@ pub struct External<C> {
     carrier: C,
     #[serde(flatten)]
     settings: Settings,
+}
+
+impl RewardKind {
+    /// Creates a reward type that a program or a server computes. Its section has the keys of `C`, and those
+    /// that all of them have.
+    pub const fn external<C>(type_name: &'static str) -> Self
+    where
+        C: CarrierConfig + JsonSchema + 'static,
+        External<C>: RewardSpec + Serialize + FromRegistry,
+    {
+        Self::composed::<External<C>, Both<C, Settings>>(type_name)
+    }
 }
 
 impl<C: DeserializeOwned> FromRegistry for External<C> {

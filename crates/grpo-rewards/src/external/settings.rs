@@ -1,27 +1,37 @@
 //! Settings that are common to all external rewards.
 
 use grpo_data::{ConfigFault, short_number};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Settings that are common to all external rewards.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Settings {
-    /// Maximum number of completions per request.
+pub(crate) struct Settings {
+    /// Completions per request.
+    #[schemars(range(min = 1, max = 1e6))]
     pub(super) batch_size: usize,
-    /// Number of concurrent programs or connections.
+    /// Programs, or connections, that work at the same time.
+    #[schemars(range(min = 1, max = 256))]
     pub(super) workers: usize,
-    /// Time limit per completion in a request, in seconds.
+    /// Seconds per completion of a request; a request of n completions has n times as long.
+    /// [`train.reward_time_limit`](#train) also limits the whole step.
+    #[schemars(range(min = 0.001, max = 1e6))]
     pub(super) time_limit: f64,
-    /// How to handle completions without a score.
+    /// What happens to completions without a score: they fail, and
+    /// [`train.max_failed_rewards`](#train) limits how many may; they abstain, and the first reason
+    /// is printed; or the whole batch fails, which ends the run.
     pub(super) on_failure: OnFailure,
-    /// Whether identical completions of identical prompts always have the same reward.
+    /// Whether equal completions of equal prompts get equal rewards. If false, `grpo replay` does
+    /// not check the reward.
     pub(super) deterministic: bool,
-    /// Whether equal completions of equal prompts are scored only once. By default, this applies to
-    /// completions with a canonical form.
+    /// Score equal completions of equal prompts once; keeps the last 200,000. Needs
+    /// `deterministic`. By default, this applies to
+    /// [molecules](#molecules-in-external-rewards) only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cache: Option<bool>,
-    /// What happens to invalid completions, if the task knows which ones are invalid.
+    /// For molecules: reward of an invalid SMILES, which is then not sent; or `"send"`, to send it
+    /// like all others. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) invalid: Option<Invalid>,
 }
@@ -44,7 +54,7 @@ impl Default for Settings {
 }
 
 /// How to handle completions without a score.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OnFailure {
     /// The completion fails. `train.max_failed_rewards` limits the number of failures.
@@ -56,7 +66,7 @@ pub(super) enum OnFailure {
 }
 
 /// What happens to invalid completions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "reward.invalid must be a number or \"send\"")]
 pub(super) enum Invalid {
     /// They have this reward and are not sent.
@@ -66,7 +76,7 @@ pub(super) enum Invalid {
 }
 
 /// The word `send`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SendWord {
     /// See [`Invalid::Word`].

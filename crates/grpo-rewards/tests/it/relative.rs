@@ -13,9 +13,10 @@ use grpo_rewards::{
     RewardRunner, RewardSpec, Scored,
 };
 use grpo_runtime::Ranks;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RankConfig {}
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::{EndpointConfig, EndpointError, Server};
 use grpo_data::{ConfigFault, OneOrSeveral};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::key_of;
@@ -12,32 +13,36 @@ use super::error::key_of;
 const LARGEST_REPLY: u64 = 1 << 28;
 
 /// Keys of the section `[rollout]` with `engine = "vllm"`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VllmConfig {
-    /// Base URL of a server, or of several servers with the same model.
+    /// A server, or several servers with the same model: groups are distributed over them.
     pub url: OneOrSeveral,
-    /// Name of the base model on the servers. By default, the only one they have.
+    /// Name of the base model on the servers. Default: the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Folder for adapters. The servers must be able to read it under the same path.
+    /// Folder for the adapters, which this machine and the servers must see under the same path.
+    /// Required if a server is not on this machine. Each run makes its own subfolder, and removes
+    /// it at the end. Default: the system's temporary folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapters: Option<PathBuf>,
-    /// Name of the environment variable with the API key.
+    /// Environment variable with the API key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
-    /// PEM file with the certificates to trust instead of Mozilla's roots.
+    /// PEM file with the certificates to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// Time limit of a group in seconds. If all servers fail, the run ends when none has answered for
-    /// this long.
+    /// Time limit of a group in seconds. If all servers fail, the run ends when none has answered
+    /// for this long.
     #[serde(default = "default_time_limit")]
+    #[schemars(range(min = 0.001, max = 86400))]
     pub time_limit: f64,
-    /// Number of groups that each server samples at the same time.
+    /// Groups that each server samples at the same time.
     #[serde(default = "default_parallel")]
+    #[schemars(range(min = 1, max = 256))]
     pub parallel: usize,
-    /// Whether requests have a seed. vLLM then draws the same random numbers again for the same
-    /// request.
+    /// Send a seed with each request. vLLM's CPU engine ends with an error if a request with a seed
+    /// exceeds `--max-num-batched-tokens`.
     #[serde(default = "default_seeds")]
     pub seeds: bool,
 }

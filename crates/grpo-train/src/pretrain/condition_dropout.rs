@@ -1,26 +1,28 @@
 //! Random removal of conditions from training examples.
 
-use grpo_data::{ConfigFault, CounterRng, Example, Prefix, Purpose};
+use grpo_data::{ConfigFault, CounterRng, Example, Prefix, Purpose, Ranges};
 use grpo_model::LanguageModel;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
-use crate::error::in_range;
 
 /// Removal of conditions from training examples.
 const CONDITION_DROPOUT: Purpose = Purpose::new(13);
 
 /// The `[pretrain.condition_dropout]` section. Removes conditions from examples, so that the model
 /// can also be sampled without them.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConditionDropout {
-    /// Fraction of examples without any value.
+    /// Fraction of molecules without any property.
+    #[schemars(range(min = 0, max = 1))]
     pub values: f64,
-    /// Fraction of examples without condition tokens, independently of the values.
+    /// Fraction of molecules without a scaffold, independently.
+    #[schemars(range(min = 0, max = 1))]
     pub tokens: f64,
-    /// Whether an example that keeps its values only keeps a random subset of them. The size of the
-    /// subset is drawn first, so that small subsets are as frequent as large ones.
+    /// Keep a random subset of the properties otherwise, with every size equally often; needs
+    /// `partial`.
     pub subsets: bool,
 }
 
@@ -32,8 +34,7 @@ impl Default for ConditionDropout {
 
 impl ConditionDropout {
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
-        in_range("pretrain.condition_dropout.values", self.values, 0.0..=1.0)?;
-        in_range("pretrain.condition_dropout.tokens", self.tokens, 0.0..=1.0)
+        self.check_ranges("pretrain.condition_dropout")
     }
 
     /// Checks that `model` can read the conditions of all examples, also those that are left by

@@ -1,10 +1,11 @@
 //! Configuration of supervised training.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use grpo_eval::DiversityMeasure;
 use grpo_logprob::SamplingSettings;
 use grpo_model::ProductPrecision;
 use grpo_rewards::EmbedderConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::condition_dropout::ConditionDropout;
@@ -14,46 +15,54 @@ use crate::supervised::{Cut, EarlyStopping};
 use crate::{Decay, OptimizerConfig};
 
 /// Supervised training settings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainConfig {
-    /// Number of epochs.
+    /// Passes over the training data.
+    #[schemars(range(min = 1, max = 1e6), extend("x-basic" = true))]
     pub epochs: u32,
-    /// Number of examples per optimizer step.
+    /// Molecules or records per optimizer step.
+    #[schemars(range(min = 1, max = 1e6), extend("x-basic" = true))]
     pub batch_size: usize,
-    /// Maximum number of tokens per micro-batch. By default, a batch is not split. This setting
-    /// affects memory usage, and the result only through rounding and dropout masks. An example
-    /// that exceeds the limit is processed alone.
+    /// Tokens computed at the same time. Affects memory, and the result only by rounding, unless
+    /// there is dropout, whose masks are per micro-batch. A longer record is computed alone.
+    /// Default: the whole step.
+    #[schemars(range(min = 1, max = 1e9))]
     pub micro_batch_tokens: Option<usize>,
-    /// Recomputes transformer blocks in the backward pass. Uses less memory but takes about a third
-    /// longer.
+    /// Recompute each block in the backward pass: less memory, more time, [the same
+    /// gradient](decisions/0011-recomputing-by-blocks.md).
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Precision of the matrix products with the weights.
+    /// Factors of the matrix products with the weights of the blocks, as in `train.precision`.
     #[serde(default, skip_serializing_if = "ProductPrecision::is_f32")]
     pub precision: ProductPrecision,
-    /// Warm-up length as a fraction of the tokens in one epoch.
+    /// Length of the warm-up in epochs, at most `epochs`.
     #[serde(default = "default_warmup")]
+    #[schemars(extend("minimum" = 0))]
     pub warmup_epochs: f64,
-    /// Lowest learning rate after warm-up, as a fraction of the maximum.
+    /// Minimum learning rate after the warm-up, as a fraction of the maximum.
     #[serde(default = "default_floor")]
+    #[schemars(range(min = 0, max = 1))]
     pub learning_rate_floor: f64,
-    /// How the learning rate decreases after the warm-up.
+    /// Shape of the decay.
     #[serde(default)]
     pub learning_rate_decay: Decay,
-    /// Dropout probability for embeddings, attention and residual branches.
+    /// Dropout in embeddings, attention and residual branches; adapters have `lora.dropout`.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 0.9))]
     pub dropout: f32,
-    /// Number of optimizer steps between evaluations. 0 evaluates once per epoch. The last step is
-    /// always followed by an evaluation.
+    /// Optimizer steps between evaluations, plus one at the end; 0 for one per epoch. The model
+    /// with the lowest validation loss is kept.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub eval_every: u64,
-    /// Number of consecutive evaluations with an improvement below `min_gain` after which training
-    /// stops. 0 disables early stopping.
+    /// End training after this many consecutive evaluations without an improvement; 0 for never.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub patience: u32,
-    /// Minimum decrease in validation loss that counts as an improvement.
+    /// Minimum improvement over the last loss that counted; needs `patience`.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub min_gain: f64,
     /// AdamW settings.
     pub optimizer: OptimizerConfig,
@@ -68,23 +77,25 @@ pub struct PretrainConfig {
 }
 
 /// Loss limits in nats per token, checked in each evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct LossLimits {
-    /// Maximum difference between the validation loss and the training loss since the last
-    /// evaluation. Guards against overfitting.
+    /// Maximum difference of validation loss and training loss since the last evaluation; more is
+    /// overfitting.
+    #[schemars(range(min = 0))]
     pub max_gap: Option<f64>,
-    /// Lower limit for the validation loss. A smaller loss suggests that validation examples were
-    /// memorised or leaked into the training data.
+    /// Minimum validation loss; less means memorised or leaked data.
+    #[schemars(range(min = 0))]
     pub min_valid_loss: Option<f64>,
-    /// Upper limit for the validation loss.
+    /// Maximum validation loss.
+    #[schemars(range(min = 0))]
     pub max_valid_loss: Option<f64>,
-    /// What to do if a limit is exceeded.
+    /// Warn once, or end training with an error; the best model is kept.
     pub action: LimitAction,
 }
 
 /// What to do if a limit is exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitAction {
     /// Prints a warning once per limit.
@@ -94,23 +105,29 @@ pub enum LimitAction {
 }
 
 /// Settings for sampling during evaluations.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct SampledEvalConfig {
-    /// Number of validation prompts. They are distinct and spread evenly over the validation set.
+    /// Distinct prompts, evenly spaced over the validation examples.
+    #[schemars(range(min = 1, max = 1e6))]
     pub prompts: usize,
-    /// Number of completions per prompt.
+    /// Completions per prompt.
+    #[schemars(range(min = 1, max = 1e4))]
     pub generations: usize,
-    /// Number of completions to show. One completion is shown for each of the first prompts.
+    /// Prompts whose first completion is recorded and shown.
+    #[schemars(range(min = 0))]
     pub rows: usize,
-    /// Softmax temperature.
+    /// Divides the logits.
+    #[schemars(range(min = 0.001, max = 1000))]
     pub temperature: f32,
-    /// Only samples from the smallest set of most probable tokens whose total probability reaches
-    /// this value.
+    /// Sample from the fewest most probable tokens with at least this total probability; 1 for all
+    /// tokens.
+    #[schemars(range(min = 1e-6, max = 1))]
     pub top_p: f32,
-    /// Maximum completion length in tokens.
+    /// Maximum length of a completion.
+    #[schemars(range(min = 1, max = 1e6))]
     pub max_new_tokens: usize,
-    /// Text embedder. If omitted, semantic diversity is not measured.
+    /// Vectors for the semantic diversity, which is not measured without it.
     pub embedder: Option<EmbedderConfig>,
 }
 
@@ -129,7 +146,7 @@ impl Default for SampledEvalConfig {
 }
 
 /// The `[pretrain.diversity]` section. The loss becomes cross-entropy − `weight` · D.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "term", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DiversityConfig {
     /// D is the expected diversity of sampled completions, with a score-function gradient estimate.
@@ -142,37 +159,44 @@ pub enum DiversityConfig {
 }
 
 /// Settings for [`DiversityConfig::ScoreFunction`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreFunctionConfig {
-    /// Weight λ. If it is 0, diversity is measured but not optimised.
+    /// λ, weight of D; with 0, D is measured without changing training.
+    #[schemars(range(min = 0, max = 1000))]
     pub weight: f64,
-    /// Diversity measure.
+    /// What D is: mean pairwise 1 − cosine, 1 − self-BLEU of bigrams, or distinct-2.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// Text embedder, required by the `semantic` measure.
+    /// Vectors for `semantic`, refused otherwise.
     pub embedder: Option<EmbedderConfig>,
-    /// Number of completions per prompt (N).
+    /// Completions per prompt (N).
     #[serde(default = "default_generations")]
+    #[schemars(range(min = 2, max = 1e4))]
     pub generations: usize,
-    /// Number of prompts per step.
+    /// Examples of a step whose prompts are sampled.
     #[serde(default = "default_max_examples")]
+    #[schemars(range(min = 1, max = 1e6))]
     pub max_examples: usize,
-    /// Interval between optimizer steps that include the term, starting with the first step.
+    /// Optimizer steps from one with the term to the next, starting with the first.
     #[serde(default = "default_every")]
+    #[schemars(range(min = 1, max = 1e9))]
     pub every: u64,
-    /// Softmax temperature.
+    /// Divides the logits.
     #[serde(default = "default_temperature")]
+    #[schemars(range(min = 0.001, max = 1000))]
     pub temperature: f32,
-    /// Only samples from the smallest set of most probable tokens whose total probability reaches
-    /// this value.
+    /// Sample from the fewest most probable tokens with at least this total probability; 1 for all
+    /// tokens.
     #[serde(default = "default_top_p")]
+    #[schemars(range(min = 1e-6, max = 1))]
     pub top_p: f32,
-    /// Maximum completion length in tokens.
+    /// Maximum length of a completion; prompt and completion must fit into the context.
     #[serde(default = "default_max_new_tokens")]
+    #[schemars(range(min = 1, max = 1e6))]
     pub max_new_tokens: usize,
-    /// Whether to limit the cost to at most 3 completions of at most 80 tokens, in at most every
-    /// tenth step.
+    /// Limit the cost: at most 3 completions of at most 80 tokens, in every tenth step or more
+    /// rarely.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub safe_mode: bool,
 }
@@ -231,14 +255,9 @@ impl PretrainConfig {
     /// # Errors
     /// Returns an error for the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
-        in_range("pretrain.epochs", f64::from(self.epochs), 1.0..=1e6)?;
-        in_range("pretrain.batch_size", self.batch_size as f64, 1.0..=1e6)?;
-        let micro = self.micro_batch_tokens.unwrap_or(1);
-        in_range("pretrain.micro_batch_tokens", micro as f64, 1.0..=1e9)?;
+        self.check_ranges("pretrain")?;
         in_range("pretrain.warmup_epochs", self.warmup_epochs, 0.0..=f64::from(self.epochs))?;
-        in_range("pretrain.learning_rate_floor", self.learning_rate_floor, 0.0..=1.0)?;
         self.learning_rate_decay.check("pretrain.learning_rate_decay")?;
-        in_range("pretrain.dropout", f64::from(self.dropout), 0.0..=0.9)?;
         self.condition_dropout.unwrap_or_default().check()?;
         self.early_stopping().check("pretrain")?;
         self.limits.iter().try_for_each(LossLimits::check)?;
@@ -264,34 +283,26 @@ impl PretrainConfig {
 
 impl LossLimits {
     fn check(&self) -> Result<(), ConfigFault> {
-        let limits = [
-            ("pretrain.limits.max_gap", self.max_gap),
-            ("pretrain.limits.min_valid_loss", self.min_valid_loss),
-            ("pretrain.limits.max_valid_loss", self.max_valid_loss),
-        ];
-        if limits.iter().all(|(_, limit)| limit.is_none()) {
+        if [self.max_gap, self.min_valid_loss, self.max_valid_loss].iter().all(Option::is_none) {
             return Err(ConfigFault::new(
                 "pretrain.limits",
                 "pretrain.limits has no limit",
                 "set max_gap, min_valid_loss or max_valid_loss, or remove the section",
             ));
         }
-        limits
-            .iter()
-            .filter_map(|(key, limit)| Some((key, (*limit)?)))
-            .try_for_each(|(key, limit)| in_range(key, limit, 0.0..=f64::MAX))
+        self.check_ranges("pretrain.limits")
     }
 }
 
 impl SampledEvalConfig {
     fn check(&self) -> Result<(), ConfigFault> {
-        in_range("pretrain.eval.prompts", self.prompts as f64, 1.0..=1e6)?;
-        in_range("pretrain.eval.generations", self.generations as f64, 1.0..=1e4)?;
-        let tokens = self.max_new_tokens as f64;
-        in_range("pretrain.eval.max_new_tokens", tokens, 1.0..=1e6)?;
-        check_sampling("pretrain.eval", self.temperature, self.top_p)?;
+        self.check_ranges("pretrain.eval")?;
         let Some(embedder) = &self.embedder else { return Ok(()) };
-        diversity_measure::check_measure("pretrain.eval", DiversityMeasure::Semantic, Some(embedder))
+        diversity_measure::check_measure(
+            "pretrain.eval",
+            DiversityMeasure::Semantic,
+            Some(embedder),
+        )
     }
 }
 
@@ -305,22 +316,15 @@ impl DiversityConfig {
     }
 
     fn check(&self) -> Result<(), ConfigFault> {
-        let key = |name: &str| format!("pretrain.diversity.{name}");
-        in_range(&key("weight"), self.weight(), 0.0..=1e3)?;
-        let Self::ScoreFunction(term) = self else { return Ok(()) };
-        // Diversity is undefined for a single text.
-        in_range(&key("generations"), term.generations as f64, 2.0..=1e4)?;
-        in_range(&key("max_examples"), term.max_examples as f64, 1.0..=1e6)?;
-        in_range(&key("every"), term.every as f64, 1.0..=1e9)?;
-        in_range(&key("max_new_tokens"), term.max_new_tokens as f64, 1.0..=1e6)?;
-        check_sampling("pretrain.diversity", term.temperature, term.top_p)?;
+        let term = match self {
+            Self::ScoreFunction(term) => term,
+            Self::Entropy { weight } => {
+                return in_range("pretrain.diversity.weight", *weight, 0.0..=1e3);
+            }
+        };
+        term.check_ranges("pretrain.diversity")?;
         diversity_measure::check_measure("pretrain.diversity", term.measure, term.embedder.as_ref())
     }
-}
-
-fn check_sampling(section: &str, temperature: f32, top_p: f32) -> Result<(), ConfigFault> {
-    in_range(&format!("{section}.temperature"), f64::from(temperature), 1e-3..=1e3)?;
-    in_range(&format!("{section}.top_p"), f64::from(top_p), 1e-6..=1.0)
 }
 
 /// Returns the sampling settings.

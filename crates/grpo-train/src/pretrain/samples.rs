@@ -103,7 +103,9 @@ impl SampledEvaluation {
         let device = model.device().inner();
         let measure = DiversityMeasure::Semantic;
         let semantic = match &settings.embedder {
-            Some(embedder) => diversity_measure::build_measure(SECTION, measure, Some(embedder), &device)?,
+            Some(embedder) => {
+                diversity_measure::build_measure(SECTION, measure, Some(embedder), &device)?
+            }
             None => Diversity::new(measure, Some(Arc::new(HashedNgrams::default())))
                 .expect("there is an embedder"),
         };

@@ -1,9 +1,9 @@
 //! Duration and learning rates of a supervised run.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::in_range;
 use crate::supervised::EarlyStopping;
 use crate::{Decay, OptimizerConfig, Schedule, TransferConfig};
 
@@ -40,36 +40,45 @@ pub enum ScheduleUnit {
 }
 
 /// Settings for a supervised run whose duration is given in steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct StepsConfig {
-    /// Number of optimizer steps.
+    /// Optimizer steps.
+    #[schemars(range(min = 1, max = 1e9), extend("x-basic" = true))]
     pub steps: u64,
-    /// Number of passages per step.
+    /// Passages per step.
+    #[schemars(range(min = 1, max = 1e6), extend("x-basic" = true))]
     pub batch_size: usize,
-    /// Maximum number of tokens per micro-batch. By default, a batch is not split. This setting
-    /// affects memory usage, and the result only through rounding and dropout masks. A passage that
-    /// exceeds the limit is processed alone.
+    /// Tokens computed at the same time. Affects memory, and the result only by rounding, unless
+    /// there is dropout, whose masks are per micro-batch. A longer text is computed alone. Default:
+    /// the whole step.
+    #[schemars(range(min = 1, max = 1e9))]
     pub micro_batch_tokens: Option<usize>,
-    /// Number of warm-up steps.
+    /// Steps of linear warm-up, at most `steps`.
     #[serde(default)]
     pub warmup_steps: u64,
-    /// Lowest learning rate after warm-up, as a fraction of the maximum.
+    /// Minimum learning rate after the warm-up, as a fraction of the maximum.
     #[serde(default = "default_floor")]
+    #[schemars(range(min = 0, max = 1))]
     pub learning_rate_floor: f64,
-    /// How the learning rate decreases after the warm-up.
+    /// Shape of the decay, as in [`[schedule]`](#schedule).
     #[serde(default)]
     pub learning_rate_decay: Decay,
-    /// Dropout probability for embeddings, attention and residual branches.
+    /// Dropout in embeddings, attention and residual branches.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 0.9))]
     pub dropout: f32,
-    /// Number of steps between validations. The last step is always validated.
+    /// Steps between validations, plus one at the end; the model with the lowest validation loss is
+    /// kept.
+    #[schemars(range(min = 1, max = 1e9))]
     pub eval_every: u64,
-    /// See [`EarlyStopping::patience`].
+    /// End training after this many consecutive evaluations without an improvement; 0 for never.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub patience: u32,
-    /// See [`EarlyStopping::min_gain`].
+    /// Minimum improvement over the last loss that counted; needs `patience`.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub min_gain: f64,
     /// AdamW settings.
     pub optimizer: OptimizerConfig,
@@ -86,10 +95,7 @@ impl StepsConfig {
     /// Returns an error for the first key that is out of range.
     pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
-        in_range(&key("steps"), self.steps as f64, 1.0..=1e9)?;
-        in_range(&key("batch_size"), self.batch_size as f64, 1.0..=1e6)?;
-        let micro = self.micro_batch_tokens.unwrap_or(1);
-        in_range(&key("micro_batch_tokens"), micro as f64, 1.0..=1e9)?;
+        self.check_ranges(section)?;
         if self.warmup_steps > self.steps {
             let expected = format!(
                 "0 to {0} ({section}.steps); for a short run, add --set {1}=0",
@@ -99,10 +105,7 @@ impl StepsConfig {
             let warmup = self.warmup_steps as f64;
             return Err(ConfigFault::out_of_range(key("warmup_steps"), warmup, &expected));
         }
-        in_range(&key("learning_rate_floor"), self.learning_rate_floor, 0.0..=1.0)?;
         self.learning_rate_decay.check(&key("learning_rate_decay"))?;
-        in_range(&key("dropout"), f64::from(self.dropout), 0.0..=0.9)?;
-        in_range(&key("eval_every"), self.eval_every as f64, 1.0..=1e9)?;
         self.early_stopping().check(section)?;
         self.optimizer.check(&key("optimizer"))
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use grpo_extensions::{BucketPenalty, Bucketing, DiversityFilterConfig};
 use grpo_data::{Outcome, PartName};
+use grpo_extensions::{BucketPenalty, Bucketing, DiversityFilterConfig};
 use grpo_model::Transformer;
 use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{

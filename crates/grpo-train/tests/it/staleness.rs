@@ -8,8 +8,8 @@ use grpo_extensions::{ConfiguredRun, SamplingAhead, extension_kinds};
 use grpo_model::{Frozen, Transformer, weights_digest};
 use grpo_rollout::{Engine, EngineRequest, RolloutError, StepKey};
 use grpo_train::{
-    AboveTolerance, Ending, EngineFactory, Grpo, GrpoConfig, NextTokens, Parts, SavedState, StateNumbers,
-    StepDone, StepExtensions, TrainError, TrainObserver, TrainerState, Training,
+    AboveTolerance, Ending, EngineFactory, Grpo, GrpoConfig, NextTokens, Parts, SavedState,
+    StateNumbers, StepDone, StepExtensions, TrainError, TrainObserver, TrainerState, Training,
     unconditional_prompts,
 };
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use grpo_data::{DataError, regular_file};
+use grpo_data::{DataError, Ranges, regular_file};
 use grpo_eval::{EmbedError, Embedder};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use grpo_rewards::EmbedderConfig;
@@ -39,7 +40,7 @@ pub struct EngagementDescription {
 /// the scores are transformed first.
 ///
 /// Variants without settings are structs as well, so that unknown keys are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EngagementObjective {
     /// Squared error on `ln(1 + scale · score) / ln(1 + scale)`.
@@ -101,20 +102,25 @@ pub struct EngagementMeasures {
 
 /// Minimum metrics for use as a reward. If no bound is set, a default that depends on the objective
 /// is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngagementGate {
-    /// Minimum `pearson`, i.e. the correlation with the targets of the objective.
+    /// Lower limit of the correlation of outputs and targets. Default: 0.5 for `rank` and `log`. If
+    /// the section has any key, only the given keys apply.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1, max = 1))]
     pub min_pearson: Option<f64>,
-    /// Minimum `pearson_score`, i.e. the correlation with the scores.
+    /// Lower limit of the correlation of outputs and scores.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1, max = 1))]
     pub min_pearson_score: Option<f64>,
-    /// Minimum `spearman`.
+    /// Lower limit of the rank correlation of outputs and scores.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1, max = 1))]
     pub min_spearman: Option<f64>,
-    /// Minimum `pair_accuracy`.
+    /// Lower limit of the fraction of pairs in the right order. Default: 2/3 for `pairwise`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
     pub min_pair_accuracy: Option<f64>,
 }
 

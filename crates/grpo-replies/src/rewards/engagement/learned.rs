@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -15,16 +16,17 @@ use grpo_rewards::{
 };
 
 /// Configuration of a [`LearnedReward`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LearnedConfig {
-    /// Folder with a model trained by `grpo train-engagement`.
+    /// Folder written by `grpo train-engagement`.
+    #[schemars(extend("x-basic" = true))]
     model: PathBuf,
-    /// The embedder. Defaults to the one named in the model's description. It must be the same
-    /// embedder, but its folder can differ.
+    /// Embedder in another location; one that makes other vectors is refused. Default: named by the
+    /// model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     embedder: Option<EmbedderConfig>,
-    /// Whether to accept a model that did not pass its gate.
+    /// Accept a model that did not pass its gate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     accept_failed_gate: bool,
 }

@@ -5,32 +5,33 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{COMPONENTS, GenericWords, HeuristicReward};
 use grpo_rewards::{EmbedderConfig, Reward, RewardSpec, check_mean_weights};
 
 /// Weights and settings of a [`HeuristicReward`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HeuristicConfig {
-    /// Weight of the similarity between tweet and reply.
+    /// Weight of the similarity of the vectors of tweet and reply.
     relevance: f64,
-    /// Weight of the length component.
+    /// Weight of the length.
     length: f64,
-    /// Weight of the similarity between the sentiments of tweet and reply.
+    /// Weight of the similarity in polarity.
     sentiment: f64,
-    /// Weight of the lexical diversity.
+    /// Weight of the fraction of distinct words.
     diversity: f64,
-    /// Weight of the punctuation component.
+    /// Weight of usual punctuation.
     punctuation: f64,
-    /// Weight of the engagement component.
+    /// Weight of signs of engagement.
     engagement: f64,
-    /// The embedder. Required unless `relevance` is 0.
+    /// Makes the vectors. Required unless `relevance` is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     embedder: Option<EmbedderConfig>,
-    /// Generic words to penalize in short replies. Defaults to
-    /// [`DEFAULT_GENERIC_WORDS`](super::DEFAULT_GENERIC_WORDS).
+    /// Words or phrases without content in a reply of fewer than 30 characters; matched as whole
+    /// words, ignoring case.
     #[serde(skip_serializing_if = "Option::is_none")]
     generic_words: Option<Vec<String>>,
 }
