@@ -255,7 +255,7 @@ fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> 
 }
 
 /// Derives the expected course of the run from its configuration.
-pub(crate) fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
+fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     let mut plan = Plan {
         steps: u64::from(file.train.steps),
         prompts_per_step: file.train.prompts_per_step,

@@ -61,9 +61,19 @@ impl Extensions {
     /// Returns an error that names the key if a value is out of range or two contradict each other.
     pub(crate) fn check(&self, config: &GrpoConfig, has_prompts: bool) -> Result<(), ConfigFault> {
         let names: Vec<&'static str> = self.used.iter().map(|extension| extension.name()).collect();
-        config.check_with(&metrics_of_kinds(&self.kinds, &names))?;
+        config.check_with(&metrics_of_kinds(&self.kinds, &self.used))?;
         let run = ConfiguredRun { config, extensions: &names, has_prompts };
         self.used.iter().try_for_each(|extension| extension.check(&run))
+    }
+
+    /// Checks that a recorded step can be replayed.
+    pub(crate) fn check_replay(&self) -> Result<(), ConfigFault> {
+        self.used.iter().try_for_each(|extension| extension.check_replay())
+    }
+
+    /// Returns the files of examples that the extensions read.
+    pub(crate) fn example_files(&self) -> Vec<PathBuf> {
+        self.used.iter().flat_map(|extension| extension.example_files()).collect()
     }
 
     /// Checks that several processes can share the extensions.

@@ -451,11 +451,23 @@ impl Tasks {
     }
 
     /// Returns the kinds of extensions, in the order in which a step calls them.
+    ///
+    /// # Panics
+    /// Panics if two of them have the same name or key.
     pub(crate) fn extensions(&self) -> Vec<ExtensionKind<Policy>> {
-        extension_kinds()
-            .into_iter()
-            .chain(self.iter().flat_map(|task| task.extensions()))
-            .collect()
+        let of_tasks = self.iter().flat_map(|task| task.extensions());
+        let kinds: Vec<_> = extension_kinds().into_iter().chain(of_tasks).collect();
+        for (place, kind) in kinds.iter().enumerate() {
+            let is_taken = |other: &ExtensionKind<Policy>| {
+                other.name == kind.name || other.keys.iter().any(|key| kind.keys.contains(key))
+            };
+            assert!(
+                !kinds[..place].iter().any(is_taken),
+                "two extensions are called {}",
+                kind.name
+            );
+        }
+        kinds
     }
 
     /// Returns the `[data]` file formats of all tasks.

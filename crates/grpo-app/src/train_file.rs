@@ -164,13 +164,17 @@ impl TrainFile {
         Ok(())
     }
 
+    /// Checks the sections of the trainer together with those of the extensions.
+    pub(super) fn check_extensions(&self) -> Result<(), ConfigFault> {
+        let has_prompts = self.data.is_some() || self.source.is_some();
+        self.extensions.check(&self.grpo(), has_prompts)
+    }
+
     /// Checks that all values are in range. Errors contain the location of the key.
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         self.check_prompts().map_err(|fault| origin.locate(fault))?;
         self.check_rollout().map_err(|fault| origin.locate(fault))?;
-        let has_prompts = self.data.is_some() || self.source.is_some();
-        let checked = self.extensions.check(&self.grpo(), has_prompts);
-        checked.map_err(|fault| origin.explain(fault))?;
+        self.check_extensions().map_err(|fault| origin.explain(fault))?;
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }

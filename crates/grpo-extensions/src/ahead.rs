@@ -14,7 +14,8 @@ use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Engine, RolloutError, StepKey};
 use grpo_run::Plan;
 use grpo_train::{
-    Sampled, Snapshot, StepExtension, StepSampler, TrainConfig, TrainError, UpdatedStep,
+    GrpoConfig, MetricSpec, Sampled, Snapshot, StepExtension, StepSampler, TrainConfig, TrainError,
+    UpdatedStep,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -76,7 +77,8 @@ pub struct Staleness {
 /// Name of the extension.
 const AHEAD: &str = "staleness";
 const KEY: &str = "train.staleness";
-const METRICS: [&str; 1] = ["sampling/staleness"];
+const METRICS: [MetricSpec; 1] =
+    [MetricSpec { name: "sampling/staleness", requires: "a positive train.staleness" }];
 
 /// Returns the kind of extension that a positive `train.staleness` asks for.
 pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
@@ -103,18 +105,16 @@ impl<M: LanguageModel> ExtensionConfig<M> for AheadConfig {
         Table::try_from(self).expect("settings consist of texts, numbers and tables")
     }
 
-    /// Rejects completions of earlier policies without a correction.
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
-        let config = run.config;
-        if config.sampler_check.corrects(&config.loss.resolve()?) {
-            return Ok(());
-        }
+        refuse_uncorrected(self.train.staleness, run.config)
+    }
+
+    fn check_replay(&self) -> Result<(), ConfigFault> {
         let message = format!(
-            "{KEY} = {} samples from earlier policies than the trained one, which stops a run with sampler_check.above = \"stop\"",
+            "grpo replay cannot replay runs with {KEY} = {}, whose rollouts were sampled by earlier policies",
             self.train.staleness
         );
-        let remedy = "set loss.mismatch, or sampler_check.above = \"correct\"";
-        Err(ConfigFault::new(KEY, message, remedy))
+        Err(ConfigFault::from_sentence(KEY, message))
     }
 
     fn check_ranks(&self) -> Result<(), ConfigFault> {
@@ -140,12 +140,28 @@ impl<M: LanguageModel> ExtensionConfig<M> for AheadConfig {
     }
 }
 
+/// Rejects completions of earlier policies without a correction.
+fn refuse_uncorrected(staleness: u32, config: &GrpoConfig) -> Result<(), ConfigFault> {
+    if config.sampler_check.corrects(&config.loss.resolve()?) {
+        return Ok(());
+    }
+    let message = format!(
+        "{KEY} = {staleness} samples from earlier policies than the trained one, which stops a run with sampler_check.above = \"stop\""
+    );
+    let remedy = "set loss.mismatch, or sampler_check.above = \"correct\"";
+    Err(ConfigFault::new(KEY, message, remedy))
+}
+
 impl<M: LanguageModel> StepExtension<M> for SamplingAhead<M> {
     fn name(&self) -> &'static str {
         AHEAD
     }
 
-    fn metrics(&self) -> &'static [&'static str] {
+    fn check(&self, config: &GrpoConfig, _extensions: &[&'static str]) -> Result<(), ConfigFault> {
+        refuse_uncorrected(self.staleness, config)
+    }
+
+    fn metrics(&self) -> &'static [MetricSpec] {
         &METRICS
     }
 
@@ -168,7 +184,7 @@ impl<M: LanguageModel> StepExtension<M> for SamplingAhead<M> {
     }
 
     fn after_updates(&mut self, step: &mut UpdatedStep<'_, M>) -> Result<(), TrainError> {
-        step.added.metrics.push((METRICS[0], self.age as f64));
+        step.added.metrics.push((METRICS[0].name, self.age as f64));
         // The step will not be repeated.
         self.queue.get_mut().retain(|entry| entry.step > step.step);
         Ok(())
@@ -328,24 +344,26 @@ impl<M: LanguageModel> SamplingAhead<M> {
     fn sampled(&mut self, sampler: &StepSampler<'_, M>) -> Result<Option<Sampled>, TrainError> {
         let queue = self.queue.get_mut();
         queue.retain(|entry| entry.step >= sampler.step);
-        let Some(entry) = queue.iter_mut().find(|entry| entry.step == sampler.step) else {
+        let Some(index) = queue.iter().position(|entry| entry.step == sampler.step) else {
             return Ok(None);
         };
-        while !entry.wait(BETWEEN_CHECKS) {
+        while !queue[index].wait(BETWEEN_CHECKS) {
             if sampler.is_interrupted() {
                 return Err(TrainError::Interrupted);
             }
         }
-        match &mut entry.state {
-            State::Done(completions) => Ok(Some(Sampled {
+        let entry = &queue[index];
+        if let State::Done(completions) = &entry.state {
+            return Ok(Some(Sampled {
                 policy_version: entry.policy_version,
                 weights: entry.weights.clone(),
                 completions: completions.clone(),
-            })),
-            State::Failed(error @ Some(_)) => Err(error.take().expect("it is there").into()),
-            State::Failed(None) | State::Running(_) => {
-                panic!("the thread that samples has panicked")
-            }
+            }));
+        }
+        // If the step is repeated, it is sampled again.
+        match queue.remove(index).expect("it was found").state {
+            State::Failed(Some(error)) => Err(error.into()),
+            _ => panic!("the thread that samples has panicked"),
         }
     }
 }

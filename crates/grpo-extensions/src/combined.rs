@@ -14,8 +14,8 @@ use grpo_rewards::EmbedderConfig;
 use grpo_run::Plan;
 use grpo_runtime::awake;
 use grpo_train::{
-    Contributions, Cut, GradientSum, LossWeights, PolicyUpdate, StepExtension, TrainError,
-    UpdatedStep, build_measure, check_measure, cross_entropy,
+    Contributions, Cut, GradientSum, GrpoConfig, LossWeights, MetricSpec, PolicyUpdate,
+    StepExtension, TrainError, UpdatedStep, build_measure, check_measure, cross_entropy,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -84,13 +84,14 @@ fn default_every() -> u32 {
 
 const SECTION: &str = "combined";
 
-/// Names of [`CombinedTerms`] as metrics.
-const METRICS: [&str; 4] = [
-    "combined/supervised_loss",
-    "combined/mean_supervised_loss",
-    "combined/grpo_loss",
-    "combined/diversity",
+/// Loss terms of a step.
+const METRICS: [MetricSpec; 4] = [
+    MetricSpec { name: "combined/supervised_loss", requires: SECTION_REQUIRED },
+    MetricSpec { name: "combined/mean_supervised_loss", requires: SECTION_REQUIRED },
+    MetricSpec { name: "combined/grpo_loss", requires: SECTION_REQUIRED },
+    MetricSpec { name: "combined/diversity", requires: SECTION_REQUIRED },
 ];
+const SECTION_REQUIRED: &str = "a [combined] section";
 
 /// Returns the kind of extension that a `[combined]` section asks for.
 pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
@@ -117,22 +118,15 @@ impl<M: LanguageModel> ExtensionConfig<M> for CombinedConfig {
     }
 
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
-        // The gradient estimate for D is only valid for the policy that sampled the completions.
-        let updates = run.config.train.updates_per_rollout;
-        if updates != 1 {
-            return Err(ConfigFault::new(
-                "",
-                format!(
-                    "train.updates_per_rollout = {updates} is not possible with [combined]: its diversity term is valid only for samples of the current policy, so each rollout has one update"
-                ),
-                "set it to 1, and use combined.every for more optimizer steps",
-            ));
-        }
-        Ok(())
+        refuse_several_updates(run.config)
     }
 
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         self.embedder.as_ref().map_or(Ok(Vec::new()), EmbedderConfig::files)
+    }
+
+    fn example_files(&self) -> Vec<PathBuf> {
+        vec![self.file.clone()]
     }
 
     fn pulls(&self) -> Vec<&'static str> {
@@ -144,7 +138,7 @@ impl<M: LanguageModel> ExtensionConfig<M> for CombinedConfig {
     }
 
     fn plan(&self, plan: &mut Plan) {
-        plan.supervised_updates = (self.every as usize).saturating_sub(1);
+        plan.supervised_updates += (self.every as usize).saturating_sub(1);
     }
 
     fn build(&self, parts: &mut ExtensionParts<'_>) -> BuiltExtension<M> {
@@ -193,6 +187,22 @@ impl CombinedConfig {
     }
 }
 
+/// Refuses several updates per rollout.
+fn refuse_several_updates(config: &GrpoConfig) -> Result<(), ConfigFault> {
+    // The gradient estimate for D is only valid for the policy that sampled the completions.
+    let updates = config.train.updates_per_rollout;
+    if updates != 1 {
+        return Err(ConfigFault::new(
+            "",
+            format!(
+                "train.updates_per_rollout = {updates} is not possible with [combined]: its diversity term is valid only for samples of the current policy, so each rollout has one update"
+            ),
+            "set it to 1, and use combined.every for more optimizer steps",
+        ));
+    }
+    Ok(())
+}
+
 /// Auxiliary losses configured by [`CombinedConfig`].
 #[derive(Clone)]
 pub struct Combined {
@@ -221,7 +231,11 @@ impl<M: LanguageModel> StepExtension<M> for Combined {
         SECTION
     }
 
-    fn metrics(&self) -> &'static [&'static str] {
+    fn check(&self, config: &GrpoConfig, _extensions: &[&'static str]) -> Result<(), ConfigFault> {
+        refuse_several_updates(config)
+    }
+
+    fn metrics(&self) -> &'static [MetricSpec] {
         &METRICS
     }
 
@@ -256,7 +270,7 @@ impl<M: LanguageModel> StepExtension<M> for Combined {
         }
         losses.push(terms.supervised_loss);
         let values = [terms.supervised_loss, mean(&losses), terms.grpo_loss, terms.diversity];
-        step.added.metrics.extend(METRICS.into_iter().zip(values));
+        step.added.metrics.extend(METRICS.iter().map(|metric| metric.name).zip(values));
         Ok(())
     }
 }

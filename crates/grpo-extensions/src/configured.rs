@@ -8,18 +8,14 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_data::schema::Keys;
 use grpo_data::{ConfigFault, Example, Shortened, deserialize_settings};
-use grpo_model::LanguageModel;
 use grpo_rewards::Identify;
 use grpo_run::Plan;
-use grpo_train::{ExtensionMetrics, GrpoConfig, GuardConfig, StepExtension};
+use grpo_train::{ExtensionMetrics, GrpoConfig, GuardConfig, MetricSpec, StepExtension};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::{
-    Bucketing, NewSimilarTexts, Variation, ahead, combined, diversity_bonus, diversity_filter,
-    score_archive,
-};
+use crate::{Bucketing, NewSimilarTexts, Variation};
 
 /// A kind of extension that a configuration can ask for. A program that knows the kind reads its
 /// keys, checks them, records them, and adds the extension to the run.
@@ -31,22 +27,11 @@ pub struct ExtensionKind<M> {
     pub keys: &'static [&'static str],
     /// What these keys are, in tables nested as in the file.
     pub schema: Keys,
-    /// Names of its metrics, which guards can watch.
-    pub metrics: &'static [&'static str],
+    /// Its metrics, which guards can watch.
+    pub metrics: &'static [MetricSpec],
     /// Reads these keys, in tables nested as in the file. `Bucketing`s are those of the program's tasks.
     /// Returns `None` if their values ask for nothing. Errors name the whole key.
     pub parse: ParseExtension<M>,
-}
-
-/// Returns the kinds of extensions of this crate, in the order in which a step calls them.
-pub fn extension_kinds<M: LanguageModel>() -> Vec<ExtensionKind<M>> {
-    vec![
-        ahead::kind(),
-        combined::kind(),
-        score_archive::kind(),
-        diversity_bonus::kind(),
-        diversity_filter::kind(),
-    ]
 }
 
 /// See [`ExtensionKind::parse`].
@@ -104,6 +89,20 @@ pub trait ExtensionConfig<M>: fmt::Debug + Send + Sync {
     /// Returns an error that names the key if they contradict each other.
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault>;
 
+    /// Returns whether the run measures this metric of the kind.
+    fn measures(&self, metric: &str) -> bool {
+        let _ = metric;
+        true
+    }
+
+    /// Checks that a recorded step can be replayed.
+    ///
+    /// # Errors
+    /// Returns an error that names the key if it cannot.
+    fn check_replay(&self) -> Result<(), ConfigFault> {
+        Ok(())
+    }
+
     /// Checks that several processes can share it.
     ///
     /// # Errors
@@ -128,6 +127,11 @@ pub trait ExtensionConfig<M>: fmt::Debug + Send + Sync {
     /// Returns an error if a folder of files cannot be read.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         Ok(Vec::new())
+    }
+
+    /// Returns the files of examples that it reads ([`ExtensionParts::examples`]).
+    fn example_files(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 
     /// Describes how it moves the policy in addition to the rewards, e.g. `cross-entropy of examples
@@ -168,12 +172,24 @@ impl ConfiguredRun<'_> {
     /// # Errors
     /// Returns an error that names `key` and the other one.
     pub fn refuse_with(&self, key: &str, names: &[&str]) -> Result<(), ConfigFault> {
-        match self.extensions.iter().find(|name| names.contains(name)) {
-            None => Ok(()),
-            Some(other) => {
-                let message = format!("{key} and {other} cannot be combined; remove one of them");
-                Err(ConfigFault::from_sentence(key, message))
-            }
+        refuse_with(key, self.extensions, names)
+    }
+}
+
+/// Checks that none of the `extensions` of a run is one of `names`.
+///
+/// # Errors
+/// Returns an error that names `key` and the other one.
+pub(crate) fn refuse_with(
+    key: &str,
+    extensions: &[&'static str],
+    names: &[&str],
+) -> Result<(), ConfigFault> {
+    match extensions.iter().find(|name| names.contains(name)) {
+        None => Ok(()),
+        Some(other) => {
+            let message = format!("{key} and {other} cannot be combined; remove one of them");
+            Err(ConfigFault::from_sentence(key, message))
         }
     }
 }
@@ -200,14 +216,18 @@ pub struct ExtensionParts<'a> {
 pub type ReadExamples<'a> =
     dyn FnMut(&str, &Path) -> Result<Vec<Example>, Box<dyn Error + Send + Sync>> + 'a;
 
-/// Sorts the metrics of all `kinds` by whether the run has an extension of this name.
-pub fn metrics_of_kinds<M>(kinds: &[ExtensionKind<M>], extensions: &[&str]) -> ExtensionMetrics {
+/// Sorts the metrics of all `kinds` by whether a run with these extensions measures them.
+pub fn metrics_of_kinds<M>(
+    kinds: &[ExtensionKind<M>],
+    used: &[Arc<dyn ExtensionConfig<M>>],
+) -> ExtensionMetrics {
     let mut metrics = ExtensionMetrics::default();
     for kind in kinds {
-        for &name in kind.metrics {
-            match extensions.contains(&kind.name) {
-                true => drop(metrics.of_run.insert(name.to_owned())),
-                false => metrics.of_others.push((name, kind.keys)),
+        let config = used.iter().find(|config| config.name() == kind.name);
+        for metric in kind.metrics {
+            match config.is_some_and(|config| config.measures(metric.name)) {
+                true => drop(metrics.measured.insert(metric.name.to_owned())),
+                false => metrics.missing.push(*metric),
             }
         }
     }

@@ -9,7 +9,7 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 use grpo_train::{
-    ScoredStep, StepExtension, TrainError, build_measure, check_measure, no_embedder,
+    MetricSpec, ScoredStep, StepExtension, TrainError, build_measure, check_measure, no_embedder,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,7 @@ impl BonusMeasure {
 }
 
 const SECTION: &str = "diversity_bonus";
+const REQUIRED: &str = "a [diversity_bonus] section";
 
 /// Returns the kind of extension that a `[diversity_bonus]` section asks for.
 pub(crate) const fn kind<M>() -> ExtensionKind<M> {
@@ -81,7 +82,10 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
         name: SECTION,
         keys: &[SECTION],
         schema: Keys::in_section::<DiversityBonusConfig>(SECTION),
-        metrics: &["diversity_bonus/mean", "diversity_bonus/std"],
+        metrics: &[
+            MetricSpec { name: "diversity_bonus/mean", requires: REQUIRED },
+            MetricSpec { name: "diversity_bonus/std", requires: REQUIRED },
+        ],
         parse: |mut table, _| {
             let config: DiversityBonusConfig = section(&mut table, SECTION)?;
             config.check()?;

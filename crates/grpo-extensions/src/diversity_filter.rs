@@ -1,15 +1,18 @@
 //! Lowers the reward for completions in buckets that already contain many completions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, mem};
 
 use grpo_core::Aggregation;
 use grpo_data::schema::Keys;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges, Sample};
 use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
-use grpo_train::{GuardAction, GuardConfig, ScoredStep, StepExtension, TrainError};
+use grpo_train::{
+    GrpoConfig, GuardAction, GuardConfig, MetricSpec, ScoredStep, StepExtension, TrainError,
+    UpdatedStep,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -65,13 +68,7 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
         name: SECTION,
         keys: &[SECTION],
         schema: Keys::in_section::<DiversityFilterConfig>(SECTION),
-        metrics: &[
-            "diversity_filter/mean",
-            "diversity_filter/std",
-            "diversity_filter/penalized",
-            "diversity_filter/buckets",
-            "diversity_filter/full_buckets",
-        ],
+        metrics: &METRICS,
         parse: |mut table, bucketings| {
             let config: DiversityFilterConfig = section(&mut table, SECTION)?;
             config.check()?;
@@ -81,6 +78,15 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
             Ok(Some(Arc::new(ConfiguredFilter { config, bucketing })))
         },
     }
+}
+
+/// Refuses an aggregation that computes no total reward.
+fn refuse_aggregation(config: &GrpoConfig) -> Result<(), ConfigFault> {
+    if config.advantage.aggregation == Aggregation::NormalizeThenSum {
+        let message = "diversity_filter multiplies the total reward, which aggregation = \"normalize_then_sum\" does not compute; remove one of them";
+        return Err(ConfigFault::from_sentence(SECTION, message));
+    }
+    Ok(())
 }
 
 /// A filter whose buckets are known.
@@ -100,10 +106,7 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
     }
 
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
-        if run.config.advantage.aggregation == Aggregation::NormalizeThenSum {
-            let message = "diversity_filter multiplies the total reward, which aggregation = \"normalize_then_sum\" does not compute; remove one of them";
-            return Err(ConfigFault::from_sentence(SECTION, message));
-        }
+        refuse_aggregation(run.config)?;
         run.refuse_with(SECTION, &["diversity_bonus"])
     }
 
@@ -214,7 +217,16 @@ impl DiversityFilterConfig {
         let is_mixed = !bucketing.holds_copies || self.min_similarity.is_some();
         let identify = bucketing.identify.filter(|_| is_mixed);
         let (counts, seen) = (BTreeMap::new(), BTreeSet::new());
-        Ok(DiversityFilter { config: self.clone(), bucketing, counts, known, identify, seen })
+        let of_step = Changes::default();
+        Ok(DiversityFilter {
+            config: self.clone(),
+            bucketing,
+            counts,
+            known,
+            identify,
+            seen,
+            of_step,
+        })
     }
 
     /// Returns the bucketing that it names.
@@ -255,6 +267,17 @@ pub struct DiversityFilter {
     identify: Option<Identify>,
     /// The counted completions, if copies are not rewarded.
     seen: BTreeSet<String>,
+    /// What the step in progress has added.
+    of_step: Changes,
+}
+
+/// What a step adds to the memory of the filter.
+#[derive(Debug, Default)]
+struct Changes {
+    /// The bucket of each counted completion.
+    buckets: Vec<String>,
+    /// The counted completions that are new, if copies are not rewarded.
+    identities: Vec<String>,
 }
 
 /// Buckets that new ones are compared with.
@@ -290,16 +313,17 @@ impl KnownBuckets {
     }
 }
 
-/// What the filter measures in a step.
-const METRICS: [&str; 3] = [
-    // Fraction whose reward was at least halved, of the completions that were counted or copies of
-    // counted ones; 0 if there are none.
-    "diversity_filter/penalized",
-    // Number of buckets in the run so far.
-    "diversity_filter/buckets",
-    // Number of full buckets.
-    "diversity_filter/full_buckets",
+/// What the filter measures in a step: the change of the reward; the fraction whose reward was at least
+/// halved, of the completions that were counted or copies of counted ones (0 if there are none); the
+/// numbers of buckets and of full buckets in the run so far.
+const METRICS: [MetricSpec; 5] = [
+    MetricSpec { name: "diversity_filter/mean", requires: REQUIRED },
+    MetricSpec { name: "diversity_filter/std", requires: REQUIRED },
+    MetricSpec { name: "diversity_filter/penalized", requires: REQUIRED },
+    MetricSpec { name: "diversity_filter/buckets", requires: REQUIRED },
+    MetricSpec { name: "diversity_filter/full_buckets", requires: REQUIRED },
 ];
+const REQUIRED: &str = "a [diversity_filter] section";
 
 /// The memory of the filter.
 #[derive(Default, Serialize, Deserialize)]
@@ -315,18 +339,46 @@ impl<M> StepExtension<M> for DiversityFilter {
         SECTION
     }
 
+    fn check(&self, config: &GrpoConfig, _extensions: &[&'static str]) -> Result<(), ConfigFault> {
+        refuse_aggregation(config)
+    }
+
     fn sets_bonus(&self) -> bool {
         true
     }
 
-    fn metrics(&self) -> &'static [&'static str] {
+    fn metrics(&self) -> &'static [MetricSpec] {
         &METRICS
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
         let values = self.apply(step.groups, step.ranks)?;
-        step.added.metrics.extend(METRICS.into_iter().zip(values));
+        // The mean and the deviation are those of the bonus.
+        step.added.metrics.extend(METRICS[2..].iter().map(|metric| metric.name).zip(values));
         Ok(())
+    }
+
+    fn after_updates(&mut self, _step: &mut UpdatedStep<'_, M>) -> Result<(), TrainError> {
+        self.of_step = Changes::default();
+        Ok(())
+    }
+
+    /// What a step changed is kept until the policy is updated, because the whole memory can be large.
+    fn mark(&self) -> Value {
+        Value::Null
+    }
+
+    fn undo(&mut self, _mark: Value) {
+        let Changes { buckets, identities } = mem::take(&mut self.of_step);
+        identities.iter().for_each(|identity| drop(self.seen.remove(identity)));
+        for bucket in buckets {
+            let count = self.counts.get_mut(&bucket).expect("it was counted in this step");
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&bucket);
+            }
+        }
+        self.compare_with_counted();
     }
 
     fn state(&self) -> Value {
@@ -340,12 +392,9 @@ impl<M> StepExtension<M> for DiversityFilter {
             state => serde_json::from_value(state).map_err(|error| error.to_string())?,
         };
         self.seen = rewarded;
-        if let Some(known) = &mut self.known {
-            known.names.clear();
-            known.buckets = (known.new)();
-            buckets.keys().for_each(|name| known.push(name));
-        }
         self.counts = buckets;
+        self.of_step = Changes::default();
+        self.compare_with_counted();
         Ok(())
     }
 }
@@ -371,15 +420,9 @@ impl DiversityFilter {
             let is_valid = sample.outcome.as_ref().is_some_and(Outcome::is_valid);
             let reward = sample.reward().filter(|reward| is_valid && *reward >= min_reward);
             let (Some(reward), Some(bucket)) = (reward, bucket) else { continue };
-            let is_copy = identity.is_some_and(|identity| !self.seen.insert(identity));
-            let factor = match is_copy {
+            let factor = match self.is_copy(identity) {
                 true => 0.0,
-                false => {
-                    let count = self.count(bucket);
-                    let factor = penalty.factor(*count, bucket_size);
-                    *count = count.saturating_add(1);
-                    factor
-                }
+                false => penalty.factor(self.count(bucket), bucket_size),
             };
             counted += 1;
             penalized += u32::from(factor <= 0.5);
@@ -390,8 +433,20 @@ impl DiversityFilter {
         Ok([penalized, self.counts.len() as f64, full_buckets as f64])
     }
 
-    /// Returns the counter of the bucket, or of the bucket it is merged into.
-    fn count(&mut self, bucket: String) -> &mut u32 {
+    /// Returns whether a completion is a copy of a counted one, and remembers it otherwise.
+    fn is_copy(&mut self, identity: Option<String>) -> bool {
+        let Some(identity) = identity else { return false };
+        if self.seen.contains(&identity) {
+            return true;
+        }
+        self.seen.insert(identity.clone());
+        self.of_step.identities.push(identity);
+        false
+    }
+
+    /// Adds a completion to its bucket, or to the bucket that this one is merged into. Returns the number
+    /// of earlier completions there.
+    fn count(&mut self, bucket: String) -> u32 {
         let mut bucket = bucket;
         if let Some(known) = self.known.as_mut().filter(|_| !self.counts.contains_key(&bucket)) {
             match known.nearest(&bucket) {
@@ -399,7 +454,20 @@ impl DiversityFilter {
                 None => known.push(&bucket),
             }
         }
-        self.counts.entry(bucket).or_default()
+        self.of_step.buckets.push(bucket.clone());
+        let count = self.counts.entry(bucket).or_default();
+        let before = *count;
+        *count += 1;
+        before
+    }
+
+    /// Lets new buckets be compared with exactly those that have been counted.
+    fn compare_with_counted(&mut self) {
+        if let Some(known) = &mut self.known {
+            known.names.clear();
+            known.buckets = (known.new)();
+            self.counts.keys().for_each(|name| known.push(name));
+        }
     }
 }
 

@@ -12,12 +12,15 @@ mod similar_texts;
 #[cfg(test)]
 mod test_groups;
 
+use configured::refuse_with;
+use grpo_model::LanguageModel;
+
 pub use ahead::{AheadConfig, SamplingAhead, Staleness};
 pub use archive::{Archive, ArchivedCall};
 pub use combined::{Combined, CombinedConfig};
 pub use configured::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, ParseExtension,
-    ReadExamples, as_section, extension_kinds, metrics_of_kinds, section,
+    ReadExamples, as_section, metrics_of_kinds, section,
 };
 pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{
@@ -26,3 +29,14 @@ pub use diversity_filter::{
 pub use replay::{ReplayConfig, Variation};
 pub use score_archive::{ArchiveConfig, CallLimit, ScoreArchive, archived_calls};
 pub use similar_texts::{NewSimilarTexts, SimilarTexts};
+
+/// Returns the kinds of extensions of this crate, in the order in which a step calls them.
+pub fn extension_kinds<M: LanguageModel>() -> Vec<ExtensionKind<M>> {
+    vec![
+        ahead::kind(),
+        combined::kind(),
+        score_archive::kind(),
+        diversity_bonus::kind(),
+        diversity_filter::kind(),
+    ]
+}

@@ -13,8 +13,8 @@ use grpo_rewards::{ExternalCalls, Identify};
 use grpo_run::Plan;
 use grpo_runtime::{RankError, awake};
 use grpo_train::{
-    Ending, FurtherUpdate, SamplingConfig, ScoredStep, StepExtension, StepScorer, TrainError,
-    Update, UpdatedStep,
+    Ending, FurtherUpdate, GrpoConfig, MetricSpec, SamplingConfig, ScoredStep, StepExtension,
+    StepScorer, TrainError, Update, UpdatedStep,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use toml::Table;
 use crate::replay::Replay;
 use crate::{
     Archive, ArchivedCall, BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind,
-    ExtensionParts, ReplayConfig, Variation,
+    ExtensionParts, ReplayConfig, Variation, refuse_with,
 };
 
 /// Keeps an [`Archive`] of the scores of a run, and replays its best completions if
@@ -33,19 +33,24 @@ use crate::{
 pub struct ScoreArchive {
     archive: Archive,
     replay: Option<Replay>,
+    /// Rewards of the proposals of the step, `None` for those without.
+    proposed: Option<Vec<Option<f64>>>,
 }
 
 /// What it measures: the number of distinct completions that the reward scored, the mean of the ten best
 /// rewards, the proposals, and the updates with replayed completions.
-const METRICS: [&str; 7] = [
-    "archive/calls",
-    "archive/top_10",
-    "proposals/count",
-    "proposals/reward",
-    "replay/reward",
-    "replay/loss",
-    "replay/grad_norm",
+const METRICS: [MetricSpec; 7] = [
+    MetricSpec { name: "archive/calls", requires: KEPT },
+    MetricSpec { name: "archive/top_10", requires: KEPT },
+    MetricSpec { name: "proposals/count", requires: PROPOSED },
+    MetricSpec { name: "proposals/reward", requires: PROPOSED },
+    MetricSpec { name: "replay/reward", requires: REPLAYED },
+    MetricSpec { name: "replay/loss", requires: REPLAYED },
+    MetricSpec { name: "replay/grad_norm", requires: REPLAYED },
 ];
+const KEPT: &str = "a [replay] section or train.max_reward_calls";
+const REPLAYED: &str = "a [replay] section with a positive replay.updates";
+const PROPOSED: &str = "a [replay] section with a positive replay.proposals";
 
 /// Name of the extension.
 const ARCHIVE: &str = "archive";
@@ -55,7 +60,14 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
         ARCHIVE
     }
 
-    fn metrics(&self) -> &'static [&'static str] {
+    fn check(&self, config: &GrpoConfig, extensions: &[&'static str]) -> Result<(), ConfigFault> {
+        match self.replay {
+            Some(_) => refuse_incomparable(config, extensions),
+            None => Ok(()),
+        }
+    }
+
+    fn metrics(&self) -> &'static [MetricSpec] {
         &METRICS
     }
 
@@ -73,6 +85,7 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
 
     /// Scores new completions derived from the best ones so far, unless proposals are disabled.
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+        self.proposed = None;
         let Some(replay) = self.replay.as_ref().filter(|replay| !replay.proposes_nothing()) else {
             return Ok(());
         };
@@ -84,6 +97,7 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
             step.scorer.refuse_failures(group.samples.iter(), ", proposals")?;
             step.scorer.refuse_interrupt()?;
         }
+        self.proposed = Some(group.samples.iter().map(Sample::reward).collect());
         step.added.groups.push(group);
         Ok(())
     }
@@ -98,9 +112,9 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
         if !best.is_empty() {
             metrics.push(("archive/top_10", mean(&best)));
         }
-        for group in &step.added.groups {
-            metrics.push(("proposals/count", group.samples.len() as f64));
-            let rewards: Vec<f64> = group.samples.iter().filter_map(Sample::reward).collect();
+        if let Some(proposed) = &self.proposed {
+            metrics.push(("proposals/count", proposed.len() as f64));
+            let rewards: Vec<f64> = proposed.iter().copied().flatten().collect();
             if !rewards.is_empty() {
                 metrics.push(("proposals/reward", mean(&rewards)));
             }
@@ -188,6 +202,31 @@ impl ScoreArchive {
     }
 }
 
+/// Checks that replayed completions can be compared with sampled ones.
+fn refuse_incomparable(
+    config: &GrpoConfig,
+    extensions: &[&'static str],
+) -> Result<(), ConfigFault> {
+    let SamplingConfig { top_k, top_p, min_p, weights, .. } = &config.sampling;
+    let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
+    let corrects_mismatch = config.loss.resolve()?.mismatch.is_some();
+    if is_truncated || corrects_mismatch || *weights != WeightPrecision::F32 {
+        return Err(ConfigFault::new(
+            "replay",
+            "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
+            "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
+        ));
+    }
+    if config.advantage.aggregation == Aggregation::NormalizeThenSum {
+        return Err(ConfigFault::new(
+            "advantage.aggregation",
+            "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones",
+            "remove it, or [replay]",
+        ));
+    }
+    refuse_with("replay", extensions, &["combined"])
+}
+
 /// The keys of the archive in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -250,8 +289,17 @@ impl<M: LanguageModel> ExtensionConfig<M> for ArchiveConfig {
             return Err(ConfigFault::new(self.key(), message, "remove them"));
         }
         match self.replay {
-            Some(_) => self.check_replay(run),
+            Some(_) => refuse_incomparable(run.config, run.extensions),
             None => Ok(()),
+        }
+    }
+
+    fn measures(&self, metric: &str) -> bool {
+        let replay = self.replay.as_ref();
+        match metric.split_once('/') {
+            Some(("replay", _)) => replay.is_some_and(|replay| replay.updates > 0),
+            Some(("proposals", _)) => replay.is_some_and(|replay| replay.proposals > 0),
+            _ => true,
         }
     }
 
@@ -261,7 +309,7 @@ impl<M: LanguageModel> ExtensionConfig<M> for ArchiveConfig {
     }
 
     fn plan(&self, plan: &mut Plan) {
-        plan.replay_updates = self.replay.as_ref().map_or(0, |replay| replay.updates as usize);
+        plan.replay_updates += self.replay.as_ref().map_or(0, |replay| replay.updates as usize);
         plan.max_reward_calls = self.train.max_reward_calls.map(u64::from);
     }
 
@@ -286,29 +334,6 @@ impl ArchiveConfig {
         self.replay.as_ref().map_or(Ok(()), ReplayConfig::check)
     }
 
-    /// Checks that replayed completions can be compared with sampled ones.
-    fn check_replay(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
-        let config = run.config;
-        let SamplingConfig { top_k, top_p, min_p, weights, .. } = &config.sampling;
-        let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
-        let corrects_mismatch = config.loss.resolve()?.mismatch.is_some();
-        if is_truncated || corrects_mismatch || *weights != WeightPrecision::F32 {
-            return Err(ConfigFault::new(
-                "replay",
-                "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
-                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
-            ));
-        }
-        if config.advantage.aggregation == Aggregation::NormalizeThenSum {
-            return Err(ConfigFault::new(
-                "advantage.aggregation",
-                "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones",
-                "remove it, or [replay]",
-            ));
-        }
-        run.refuse_with("replay", &["combined"])
-    }
-
     /// Creates an empty archive. `identify` tells equivalent completions and `variation` writes and varies
     /// them, if the task can. `sampling` is how the run samples.
     ///
@@ -330,7 +355,7 @@ impl ArchiveConfig {
         };
         let archive = Archive::new(identify.ok_or_else(unknown)?, self.train.max_reward_calls);
         let Some(settings) = &self.replay else {
-            return Ok(ScoreArchive { archive, replay: None });
+            return Ok(ScoreArchive { archive, replay: None, proposed: None });
         };
         let unknown = || {
             let message = "[replay] requires completions that the task can vary, such as molecules";
@@ -341,6 +366,6 @@ impl ArchiveConfig {
         let repetition_penalty = repetition_penalty.unwrap_or(1.0);
         let under = SampledUnder { temperature, repetition_penalty, ..SampledUnder::default() };
         let replay = Replay::new(settings.clone(), variation, max_new_tokens, under, seed);
-        Ok(ScoreArchive { archive, replay: Some(replay) })
+        Ok(ScoreArchive { archive, replay: Some(replay), proposed: None })
     }
 }

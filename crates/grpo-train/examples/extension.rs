@@ -10,8 +10,8 @@ use grpo_model::{Frozen, Transformer};
 use grpo_molecules::MolGptConfig;
 use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{
-    Grpo, GrpoConfig, Metrics, NextTokens, Parts, ScoredStep, StepExtension, TrainError,
-    unconditional_prompts,
+    Grpo, GrpoConfig, MetricSpec, Metrics, NextTokens, Parts, ScoredStep, StepExtension,
+    TrainError, unconditional_prompts,
 };
 
 /// Adds `-weight · length` to the reward, where the weight rises over the first steps.
@@ -30,8 +30,8 @@ impl<M> StepExtension<M> for ShortCompletions {
         true
     }
 
-    fn metrics(&self) -> &'static [&'static str] {
-        &["short_completions/weight"]
+    fn metrics(&self) -> &'static [MetricSpec] {
+        &[MetricSpec { name: "short_completions/weight", requires: "this extension" }]
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {

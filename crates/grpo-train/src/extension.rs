@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
-use crate::{Cut, Decode, Ending, GradientSum, LearnResult, Learner, TrainError};
+use crate::{Cut, Decode, Ending, GradientSum, GrpoConfig, LearnResult, Learner, TrainError};
 
 /// A feature that is added to the steps of a run, e.g. a filter, a bonus, a replay or a curriculum.
 ///
@@ -26,6 +26,16 @@ pub trait StepExtension<M>: Send {
     /// of its state.
     fn name(&self) -> &'static str;
 
+    /// Checks that it can be used in a run with this configuration and with the extensions of these
+    /// names. A run begins only then.
+    ///
+    /// # Errors
+    /// Returns an error that names the key.
+    fn check(&self, config: &GrpoConfig, extensions: &[&'static str]) -> Result<(), ConfigFault> {
+        let _ = (config, extensions);
+        Ok(())
+    }
+
     /// Returns whether it sets [`Sample::bonus`](grpo_data::Sample::bonus). The bonus is then a reward
     /// term with the name of the extension, and its mean and standard deviation are metrics. Only one
     /// extension of a run can do this.
@@ -33,8 +43,8 @@ pub trait StepExtension<M>: Send {
         false
     }
 
-    /// Returns the names of its metrics, for guards that watch them.
-    fn metrics(&self) -> &'static [&'static str] {
+    /// Returns its metrics. Only these may be added to [`Added::metrics`], and guards can watch them.
+    fn metrics(&self) -> &'static [MetricSpec] {
         &[]
     }
 
@@ -82,8 +92,7 @@ pub trait StepExtension<M>: Send {
     /// whose samples all lose their outcome is not learned from.
     ///
     /// # Errors
-    /// Returns an error if the run must end. The step is then undone in all other extensions
-    /// ([`Self::undo`]). This one must not have changed its state, or override [`Self::keeps_scores`].
+    /// Returns an error if the run must end. The step is then undone in all extensions ([`Self::undo`]).
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
         let _ = step;
         Ok(())
@@ -113,13 +122,14 @@ pub trait StepExtension<M>: Send {
         Ok(())
     }
 
-    /// Returns what [`Self::undo`] needs in order to return to the state before a step.
+    /// Returns what [`Self::undo`] needs in order to return to the state before a step. Called at the
+    /// beginning of each step, so it should be cheap.
     fn mark(&self) -> Value {
         self.state()
     }
 
-    /// Returns to the state before a step, which ended with an error before the policy was updated and
-    /// may be repeated.
+    /// Returns to the state before a step, which failed before the policy was updated and may be
+    /// repeated.
     fn undo(&mut self, mark: Value) {
         self.restore(mark).expect("it is a state of this extension");
     }
@@ -278,19 +288,28 @@ pub struct Added {
     pub calls: Vec<ExternalCalls>,
 }
 
+/// A metric of an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricSpec {
+    /// Name in `metrics.jsonl`.
+    pub name: &'static str,
+    /// What a configuration needs so that a run measures it, e.g. `a [combined] section`.
+    pub requires: &'static str,
+}
+
 /// Metrics of extensions that the guards of a run can name.
 #[derive(Clone, Debug, Default)]
 pub struct ExtensionMetrics {
-    /// Those of the run's extensions.
-    pub of_run: BTreeSet<String>,
-    /// Those of others, with the keys of the configuration that ask for them.
-    pub of_others: Vec<(&'static str, &'static [&'static str])>,
+    /// Names of those that the run measures.
+    pub measured: BTreeSet<String>,
+    /// Those that other runs measure.
+    pub missing: Vec<MetricSpec>,
 }
 
 impl ExtensionMetrics {
-    /// Returns the keys that ask for a metric which the run does not have.
-    pub(crate) fn missing(&self, name: &str) -> Option<&'static [&'static str]> {
-        self.of_others.iter().find(|(other, _)| *other == name).map(|(_, keys)| *keys)
+    /// Returns what a metric requires that the run does not measure.
+    pub(crate) fn requirement(&self, name: &str) -> Option<&'static str> {
+        self.missing.iter().find(|metric| metric.name == name).map(|metric| metric.requires)
     }
 }
 
@@ -356,34 +375,22 @@ impl StepScorer<'_> {
 /// The extensions of a run, in the order in which they are called.
 pub type StepExtensions<M> = Vec<Box<dyn StepExtension<M>>>;
 
+/// Returns what [`undo`] needs.
+pub(crate) fn marks<M>(extensions: &StepExtensions<M>) -> Vec<Value> {
+    extensions.iter().map(|extension| extension.mark()).collect()
+}
+
+/// Returns all extensions to their state before a step.
+pub(crate) fn undo<M>(extensions: &mut StepExtensions<M>, marks: Vec<Value>) {
+    extensions.iter_mut().zip(marks).for_each(|(extension, mark)| extension.undo(mark));
+}
+
 /// Scores the completions of a step and calls the extensions. Returns what they add.
 ///
 /// # Errors
-/// Returns an error if the step must end. The extensions are then as before.
+/// Returns an error if the step must end.
 pub(crate) fn score<M>(
-    extensions: &mut [Box<dyn StepExtension<M>>],
-    prompts: &[Prompt],
-    groups: &mut [Group],
-    scorer: &StepScorer<'_>,
-) -> Result<Added, TrainError> {
-    // The last one is not changed if it fails.
-    let last = extensions.len().saturating_sub(1);
-    let places = extensions.iter().enumerate();
-    let marks = places.map(|(place, extension)| {
-        (place < last || extension.keeps_scores()).then(|| extension.mark())
-    });
-    let marks: Vec<Option<Value>> = marks.collect();
-    let added = called(extensions, prompts, groups, scorer);
-    if added.is_err() {
-        for (extension, mark) in extensions.iter_mut().zip(marks) {
-            mark.into_iter().for_each(|mark| extension.undo(mark));
-        }
-    }
-    added
-}
-
-fn called<M>(
-    extensions: &mut [Box<dyn StepExtension<M>>],
+    extensions: &mut StepExtensions<M>,
     prompts: &[Prompt],
     groups: &mut [Group],
     scorer: &StepScorer<'_>,
@@ -396,18 +403,49 @@ fn called<M>(
     scorer.refuse_interrupt()?;
     scorer.refuse_failures(groups.iter().flat_map(|group| &group.samples), "")?;
     let mut added = Added { calls: calls.into_iter().collect(), ..Added::default() };
-    for extension in extensions {
+    for extension in &mut *extensions {
         let (step, ranks) = (scorer.step - 1, scorer.ranks);
-        let added = &mut added;
-        let groups = &mut *groups;
+        let (added, groups) = (&mut added, &mut *groups);
         extension.after_rewards(&mut ScoredStep { step, prompts, groups, ranks, scorer, added })?;
+    }
+    let has_bonus = groups.iter().flat_map(|group| &group.samples).any(|of| of.bonus.is_some());
+    if has_bonus && with_bonus(extensions).is_none() {
+        return Err(undeclared("a bonus was set", "StepExtension::sets_bonus"));
     }
     Ok(added)
 }
 
-/// Checks that the extensions of a run can be told apart, and that at most one sets bonuses, keeps scores
-/// or adds an auxiliary loss.
-pub(crate) fn check<M>(extensions: &StepExtensions<M>) -> Result<(), ConfigFault> {
+/// Checks that the extensions declare all metrics that they add.
+///
+/// # Errors
+/// Returns an error that names another metric.
+pub(crate) fn check_metrics<M>(
+    extensions: &StepExtensions<M>,
+    added: &[(&'static str, f64)],
+) -> Result<(), TrainError> {
+    let declared = metrics(extensions);
+    match added.iter().find(|(name, _)| !declared.contains(*name)) {
+        Some((name, _)) => {
+            Err(undeclared(&format!("the metric {name} was added"), "StepExtension::metrics"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Creates the error for what no extension of the run declares.
+fn undeclared(what: &str, method: &str) -> TrainError {
+    let source = format!("{what}, but no extension declares it; override {method}").into();
+    TrainError::Extension { name: "extensions", source }
+}
+
+/// Checks the extensions of a run with its configuration, that they can be told apart, and that at most one
+/// sets bonuses, keeps scores or adds an auxiliary loss.
+pub(crate) fn check<M>(
+    extensions: &StepExtensions<M>,
+    config: &GrpoConfig,
+) -> Result<(), ConfigFault> {
+    let names: Vec<&'static str> = extensions.iter().map(|extension| extension.name()).collect();
+    extensions.iter().try_for_each(|extension| extension.check(config, &names))?;
     let conflict = |first: &str, second: &str| {
         let message = format!("{first} and {second} cannot be combined; remove one of them");
         Err(ConfigFault::from_sentence(first, message))
@@ -451,11 +489,11 @@ pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static s
 }
 
 /// Returns the names of all metrics of the extensions.
-pub(crate) fn metrics<M>(extensions: &StepExtensions<M>) -> Vec<String> {
+pub(crate) fn metrics<M>(extensions: &StepExtensions<M>) -> BTreeSet<String> {
     let of_bonus =
         with_bonus(extensions).map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
     let own = extensions.iter().flat_map(|extension| extension.metrics());
-    of_bonus.into_iter().flatten().chain(own.map(|&name| name.to_owned())).collect()
+    of_bonus.into_iter().flatten().chain(own.map(|metric| metric.name.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -495,8 +533,8 @@ mod tests {
             self.name
         }
 
-        fn metrics(&self) -> &'static [&'static str] {
-            &["counter/steps"]
+        fn metrics(&self) -> &'static [MetricSpec] {
+            &[MetricSpec { name: "counter/steps", requires: "a counter" }]
         }
 
         fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
@@ -519,6 +557,13 @@ mod tests {
         }
     }
 
+    fn config() -> GrpoConfig {
+        toml::from_str(
+            "[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 4\n[optimizer]\nlearning_rate = 1e-3",
+        )
+        .unwrap()
+    }
+
     /// The step can be repeated as if it had not begun.
     #[test]
     fn a_step_that_an_extension_ends_is_undone_in_all_of_them() {
@@ -537,7 +582,12 @@ mod tests {
                 step: step + 1,
                 max_failed: 0.0,
             };
-            score(&mut extensions, &[], &mut [group(Vec::new())], &scorer)
+            let marks = marks(&extensions);
+            let added = score(&mut extensions, &[], &mut [group(Vec::new())], &scorer);
+            if added.is_err() {
+                undo(&mut extensions, marks);
+            }
+            added
         };
         assert_eq!(call(0).unwrap().metrics, [("counter/steps", 1.0); 3]);
         let error = call(1).unwrap_err().to_string();
@@ -550,9 +600,12 @@ mod tests {
     fn extensions_can_be_told_apart() {
         let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
         let twice: StepExtensions<()> = vec![counter("a"), counter("b"), counter("a")];
-        let error = check(&twice).unwrap_err().to_string();
+        let error = check(&twice, &config()).unwrap_err().to_string();
         assert!(error.contains("a and a cannot be combined"), "{error}");
         let both: StepExtensions<()> = vec![counter("a"), counter("b")];
-        assert!(check(&both).is_ok());
+        assert!(check(&both, &config()).is_ok());
+        check_metrics(&both, &[("counter/steps", 1.0)]).unwrap();
+        let error = check_metrics(&both, &[("counter/step", 1.0)]).unwrap_err().to_string();
+        assert!(error.contains("the metric counter/step was added"), "{error}");
     }
 }

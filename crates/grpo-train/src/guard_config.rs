@@ -100,9 +100,9 @@ impl Guarded<'_> {
     fn misspelled(&self, watch: &str) -> Option<String> {
         match self {
             Self::Grpo { extensions, .. } => {
-                let is_known = is_known(watch) || extensions.of_run.contains(watch);
+                let is_known = is_known(watch) || extensions.measured.contains(watch);
                 (!is_known).then(|| {
-                    let near = nearest_known(watch, &extensions.of_run);
+                    let near = nearest_known(watch, &extensions.measured);
                     format!(
                         "did you mean '{near}'? `not_finite` watches all of them for NaN and infinity"
                     )
@@ -115,11 +115,6 @@ impl Guarded<'_> {
             }
         }
     }
-}
-
-/// Returns a section or key as it is written in sentences.
-fn as_written(key: &str) -> String {
-    if key.contains('.') { key.to_owned() } else { format!("a [{key}] section") }
 }
 
 /// Upper limit for factors. Larger values are most likely typos.
@@ -148,13 +143,10 @@ impl GuardConfig {
             return refuse("watch", fault.to_owned());
         }
         if let Guarded::Grpo { extensions, .. } = run
-            && let Some(keys) = extensions.missing(watch)
+            && let Some(requires) = extensions.requirement(watch)
         {
-            let keys: Vec<String> = keys.iter().map(|key| as_written(key)).collect();
-            let fault = format!(
-                "watch = \"{watch}\": this run has no such metric; it requires {}",
-                keys.join(" or ")
-            );
+            let fault =
+                format!("watch = \"{watch}\": this run has no such metric; it requires {requires}");
             return refuse("watch", fault);
         }
         if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {

@@ -13,7 +13,7 @@ use grpo_core::{
     AdaptiveKl, EntropyController, KlConfig, LossConfig, advantages_against,
     weighted_group_advantages,
 };
-use grpo_data::{Bonus, Completion, Group, Sample};
+use grpo_data::{Bonus, Completion, ConfigFault, Group, Sample};
 use grpo_model::{
     Frozen, LanguageModel, ModelSetting, ProductPrecision, RolloutActivations, StoredTensors,
     WeightPrecision, WeightsDigest,
@@ -313,6 +313,23 @@ impl<M: LanguageModel> Learner<M> {
     /// Returns whether a sampler mismatch is corrected.
     pub(crate) fn corrects(&self) -> bool {
         self.config.sampler_check.corrects(&self.loss)
+    }
+
+    /// Refuses completions without log-probabilities of the sampler, e.g. of an engine that reads them from a
+    /// file, if differences to the sampler are corrected.
+    pub(crate) fn refuse_unsampled(&self, groups: &[Group]) -> Result<(), TrainError> {
+        let is_unsampled = |completion: &Completion| completion.sampling_logprobs().is_none();
+        let needs_them = self.loss.mismatch.is_some() || self.corrects();
+        if needs_them && groups.iter().flat_map(Group::completions).any(is_unsampled) {
+            let message = "the engine gives no log-probabilities of the completions, which loss.mismatch and sampler_check.above = \"correct\" need";
+            return Err(ConfigFault::new(
+                "rollout.engine",
+                message,
+                "remove them, or use another engine",
+            )
+            .into());
+        }
+        Ok(())
     }
 
     /// Packs completions into micro-batches and computes `log π_ref` for each action if it is needed

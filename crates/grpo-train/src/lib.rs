@@ -51,8 +51,8 @@ pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
-    Added, ExtensionMetrics, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension,
-    StepExtensions, StepSampler, StepScorer, UpdatedStep,
+    Added, ExtensionMetrics, MetricSpec, PolicyUpdate, Sampled, ScoredStep, Snapshot,
+    StepExtension, StepExtensions, StepSampler, StepScorer, UpdatedStep,
 };
 pub use group_diversity::Contributions;
 pub use grpo_rollout::{Decode, EngineFactory, NextTokens};

@@ -83,11 +83,20 @@ impl<M: LanguageModel> Grpo<M> {
     /// Returns an error if there are no prompts, if rewards fail or are not finite, if the sampler and the trainer disagree,
     /// or if a loss or gradient is not finite. It also returns an error if the run is interrupted
     /// before the policy is updated. In all cases, the policy has the weights of the last completed
-    /// update.
+    /// update. If it was not updated, the extensions are as before the step, which can be repeated.
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         if prompts.is_empty() {
             return Err(TrainError::Empty);
         }
+        let (marks, version) = (extension::marks(&self.extensions), self.learner.version());
+        let report = self.perform(prompts, step);
+        if report.is_err() && self.learner.version() == version {
+            extension::undo(&mut self.extensions, marks);
+        }
+        report
+    }
+
+    fn perform(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let mut probe = Probe::start();
         // o_i ~ π_old(· | q), with their log-probabilities
         let (mut groups, rollout) = self.rollout(prompts, step)?;
@@ -111,6 +120,7 @@ impl<M: LanguageModel> Grpo<M> {
         // π_ref
         let reference_updated = self.update_reference(step)?;
         let Added { metrics: extensions, groups: further_groups, calls } = added;
+        extension::check_metrics(&self.extensions, &extensions)?;
         let ledger = self.ledger(step, rollout, &learned, reference_updated);
         let observed = probe.finish(ExternalCalls::merged(calls), ledger);
         let names = self.reward_names();
@@ -154,6 +164,7 @@ impl<M: LanguageModel> Learner<M> {
         if groups.iter().all(|group| group.samples.is_empty()) {
             return Err(TrainError::Empty);
         }
+        self.refuse_unsampled(groups)?;
         let mut times = LearnTimes::default();
         // log π_ref for each action, in micro-batches that fit into memory
         let batches = timed(&mut times.reference, || self.micro_batches(groups))?;
@@ -223,7 +234,7 @@ impl<M: LanguageModel> Grpo<M> {
             }
             terms.push(bonus.into());
         }
-        let extensions = extension::metrics(&self.extensions);
+        let extensions = extension::metrics(&self.extensions).into_iter().collect();
         RewardNames { terms, parts: self.rewards.parts(), bonus, extensions }
     }
 

@@ -123,9 +123,9 @@ impl<M: LanguageModel> Grpo<M> {
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         let Parts { policy, reference, engine, reward, extensions, longest_prompt, epoch, decode } =
             parts;
-        extension::check(&extensions)?;
-        let of_run = extension::metrics(&extensions).into_iter().collect();
-        config.check_with(&ExtensionMetrics { of_run, of_others: Vec::new() })?;
+        let measured = extension::metrics(&extensions);
+        config.check_with(&ExtensionMetrics { measured, missing: Vec::new() })?;
+        extension::check(&extensions, &config)?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*engine, group_size, longest_prompt, &decode)?;
         // Activations of an earlier policy are of no use.

@@ -12,7 +12,6 @@ use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
 use crate::checkpoint;
-use crate::evidence::plan;
 use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
@@ -31,11 +30,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     file.refuse_unrepeatable("grpo replay")?;
-    let staleness = plan(&file)?.staleness;
-    anyhow::ensure!(
-        staleness == 0,
-        "grpo replay cannot replay runs with train.staleness = {staleness}, whose rollouts were sampled by earlier policies"
-    );
+    file.extensions.check_replay()?;
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
     refuse_unasked(&file, &arguments.run, arguments.run_reward)?;

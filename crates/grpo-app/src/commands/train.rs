@@ -85,7 +85,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
                 say(format_args!("note         {warning}"));
             }
         }
-        for problem in loaded.value.missing_reward_files(configuration) {
+        for problem in loaded.value.missing_files(configuration) {
             say(format_args!("note         {problem}"));
         }
         if let Some(incomplete) = loaded.value.schedule.incomplete_warmup(loaded.value.train.steps)

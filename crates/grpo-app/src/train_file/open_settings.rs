@@ -120,7 +120,7 @@ impl TrainFile {
             self.optimizer.learning_rate = ModelSize::of(policy).usual_learning_rate();
         }
         if epochs.is_some() {
-            self.grpo().check()?;
+            self.check_extensions()?;
         }
         Ok(())
     }

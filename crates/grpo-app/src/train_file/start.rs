@@ -111,13 +111,15 @@ impl TrainFile {
         Ok(loaded)
     }
 
-    /// Describes the files of the reward and of extensions that are missing or cannot be read, and what
-    /// writes them according to the configurations next to this one.
-    pub(crate) fn missing_reward_files(&self, configuration: &Path) -> Vec<String> {
+    /// Describes the files of the reward, the engine and the extensions that are missing or cannot be read,
+    /// and what writes them according to the configurations next to this one.
+    pub(crate) fn missing_files(&self, configuration: &Path) -> Vec<String> {
         let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
         let mut problems = Vec::new();
         let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
-        for files in [of_reward, of_extensions] {
+        let examples = self.extensions.example_files().into_iter().map(|file| ("examples", file));
+        let others = examples.chain(self.rollout.config().files()).collect();
+        for files in [of_reward, of_extensions, Ok(others)] {
             match files {
                 Ok(files) => {
                     let missing = files.into_iter().filter(|(_, file)| !file.exists());

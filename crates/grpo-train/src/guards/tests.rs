@@ -7,7 +7,7 @@ use crate::guard_config::Guarded;
 use crate::{ExtensionMetrics, default_guards};
 
 static NO_EXTENSIONS: ExtensionMetrics =
-    ExtensionMetrics { of_run: BTreeSet::new(), of_others: Vec::new() };
+    ExtensionMetrics { measured: BTreeSet::new(), missing: Vec::new() };
 const GRPO: Guarded<'_> =
     Guarded::Grpo { kl_coef: 0.0, evaluates: true, extensions: &NO_EXTENSIONS };
 

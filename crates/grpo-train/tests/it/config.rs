@@ -1,10 +1,13 @@
 //! Tests the error message for each key that is out of range.
 
+use std::sync::Arc;
+
 use grpo_core::{
     Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
 };
 use grpo_extensions::{
-    ArchiveConfig, ConfiguredRun, ExtensionConfig, ReplayConfig, extension_kinds, metrics_of_kinds,
+    ArchiveConfig, Bucketing, ConfiguredRun, ExtensionConfig, ExtensionKind, ReplayConfig,
+    extension_kinds, metrics_of_kinds,
 };
 use grpo_model::{ProductPrecision, Transformer, WeightPrecision};
 use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig, ScoreFunctionConfig};
@@ -386,26 +389,38 @@ fn guards_on_metrics_of_extensions() {
         GrpoConfig { guards: Some(vec![serde_json::from_value(guard).unwrap()]), ..config() }
     };
     let kinds = extension_kinds::<Transformer>();
-    for kind in &kinds {
-        assert!(!kind.metrics.is_empty(), "{kind:?}");
-        for metric in kind.metrics {
-            let with = metrics_of_kinds(&kinds, &[kind.name]);
-            guarded(metric).check_with(&with).unwrap();
-            let without = metrics_of_kinds(&kinds, &[]);
-            let asks = match kind.keys[0] {
-                key if key.contains('.') => key.to_owned(),
-                section => format!("a [{section}] section"),
-            };
-            let error = guarded(metric).check_with(&without).unwrap_err().to_string();
-            let said = format!(
-                "guards[0]: watch = \"{metric}\": this run has no such metric; it requires {asks}"
-            );
-            assert!(error.starts_with(&said), "{error}");
-        }
+    let configured = |text: &str| -> Vec<Arc<dyn ExtensionConfig<Transformer>>> {
+        let mut keys = toml::from_str(text).unwrap();
+        let own = |kind: &ExtensionKind<Transformer>| {
+            (kind.parse)(kind.take(&mut keys)?, &[Bucketing::TEXT]).unwrap()
+        };
+        kinds.iter().filter_map(own).collect()
+    };
+    let all = configured(
+        "[train]\nstaleness = 1\n[combined]\nfile = \"a.jsonl\"\n[replay]\nproposals = 2\n[diversity_bonus]\nweight = 0.1\nmeasure = \"bleu\"\n[diversity_filter]\nbucket = \"text\"",
+    );
+    assert_eq!(all.len(), kinds.len());
+    for metric in kinds.iter().flat_map(|kind| kind.metrics) {
+        guarded(metric.name).check_with(&metrics_of_kinds(&kinds, &all)).unwrap();
+        let without = metrics_of_kinds(&kinds, &[]);
+        assert_eq!(
+            guarded(metric.name).check_with(&without).unwrap_err().to_string(),
+            format!(
+                "guards[0]: watch = \"{}\": this run has no such metric; it requires {}",
+                metric.name, metric.requires
+            )
+        );
     }
-    let slip = guarded("combined/diversty");
-    let with = metrics_of_kinds(&kinds, &["combined"]);
-    let error = slip.check_with(&with).unwrap_err().to_string();
+    // A limit of calls has an archive, but replays nothing.
+    let limited = metrics_of_kinds(&kinds, &configured("[train]\nmax_reward_calls = 9"));
+    guarded("archive/calls").check_with(&limited).unwrap();
+    let error = guarded("replay/loss").check_with(&limited).unwrap_err().to_string();
+    assert!(
+        error.ends_with("it requires a [replay] section with a positive replay.updates"),
+        "{error}"
+    );
+    let slip = guarded("combined/diversty").check_with(&metrics_of_kinds(&kinds, &all));
+    let error = slip.unwrap_err().to_string();
     assert!(error.contains("did you mean 'combined/diversity'?"), "{error}");
 }
 

@@ -7,8 +7,9 @@ use grpo_extensions::{BucketPenalty, Bucketing, DiversityFilterConfig};
 use grpo_model::Transformer;
 use grpo_rewards::{Reward, RewardInput};
 use grpo_train::{
-    Grpo, Metrics, NextTokens, Parts, SavedState, StateNumbers, StepExtension, StepExtensions,
-    TrainError, TrainerState, Training,
+    Ending, Grpo, Metrics, NextTokens, Parts, PolicyUpdate, SavedState, StateNumbers, StepDone,
+    StepExtension, StepExtensions, TrainError, TrainObserver, TrainerState, Training,
+    unconditional_prompts,
 };
 use serde_json::{Value, json};
 
@@ -127,4 +128,87 @@ fn scores_relative_to_a_group_are_not_kept() {
         error.to_string(),
         "memory keeps the scores of completions, but this reward compares the completions of a group; remove [replay] and train.max_reward_calls, or use another reward"
     );
+}
+
+/// Fails while the policy learns.
+struct FailsOnce(bool);
+
+impl StepExtension<Transformer> for FailsOnce {
+    fn name(&self) -> &'static str {
+        "fails_once"
+    }
+
+    fn grpo_weight(&self) -> Option<f64> {
+        Some(1.0)
+    }
+
+    fn auxiliary_loss(
+        &mut self,
+        update: &mut PolicyUpdate<'_, Transformer>,
+    ) -> Result<f64, TrainError> {
+        match std::mem::replace(&mut self.0, false) {
+            true => Err(TrainError::Interrupted),
+            false => Ok(update.grpo_loss),
+        }
+    }
+}
+
+/// A step that fails before its first update leaves nothing behind, so repeated it is the same.
+#[test]
+fn a_step_that_fails_while_learning_can_be_repeated() {
+    let config = DiversityFilterConfig {
+        bucket: "text".to_owned(),
+        min_similarity: None,
+        bucket_size: 2,
+        min_reward: 0.0,
+        penalty: BucketPenalty::Step,
+    };
+    let run = |fails: bool| {
+        let filter = config.build(Bucketing::TEXT).unwrap();
+        let mut training = begin(vec![Box::new(FailsOnce(fails)), Box::new(filter)]);
+        let mut steps = || {
+            let prompts = |_| Ok(unconditional_prompts(3, vocabulary().boundary()));
+            training.run_to(2, prompts, &mut Silent).unwrap()
+        };
+        if fails {
+            assert_eq!(steps(), Ending::Interrupted);
+        }
+        assert_eq!(steps(), Ending::Finished);
+        serde_json::to_value(training.state().numbers).unwrap()
+    };
+    let expected = run(false);
+    assert!(!expected["extensions"]["diversity_filter"]["buckets"].as_object().unwrap().is_empty());
+    assert_eq!(run(true), expected);
+}
+
+struct Silent;
+
+impl TrainObserver<Transformer> for Silent {
+    fn step(
+        &mut self,
+        _done: &StepDone<'_>,
+        _training: &Training<Transformer>,
+    ) -> Result<(), TrainError> {
+        Ok(())
+    }
+}
+
+/// What the configuration of the program checks is checked for programs of others, too.
+#[test]
+fn extensions_are_checked_when_a_run_is_assembled() {
+    let mut config = config();
+    config.advantage.aggregation = grpo_core::Aggregation::NormalizeThenSum;
+    let filter = DiversityFilterConfig {
+        bucket: "text".to_owned(),
+        min_similarity: None,
+        bucket_size: 2,
+        min_reward: 0.0,
+        penalty: BucketPenalty::Step,
+    };
+    let engine = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
+    let parts = parts(engine, molecules(0.7), fresh_model(vocabulary().len()), chains());
+    let extensions: StepExtensions<Transformer> =
+        vec![Box::new(filter.build(Bucketing::TEXT).unwrap())];
+    let error = Grpo::new(Parts { extensions, ..parts }, config, SEED).err().unwrap().to_string();
+    assert!(error.starts_with("diversity_filter multiplies the total reward"), "{error}");
 }
