@@ -370,7 +370,9 @@ impl<M> StepExtension<M> for DiversityFilter {
 
     fn undo(&mut self, _mark: Value) {
         let Changes { buckets, identities } = mem::take(&mut self.of_step);
-        identities.iter().for_each(|identity| drop(self.seen.remove(identity)));
+        for identity in identities {
+            self.seen.remove(&identity);
+        }
         for bucket in buckets {
             let count = self.counts.get_mut(&bucket).expect("it was counted in this step");
             *count -= 1;

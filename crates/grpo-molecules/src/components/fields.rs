@@ -76,7 +76,7 @@ pub(super) struct ComponentFields {
     pub(super) expression: Option<String>,
     /// `external`: another reward, such as `{ type = "python", file = "dock.py" }`, which is asked
     /// only for valid molecules that pass the filters before it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "grpo_rewards::schema::any_reward")]
     pub(super) reward: Option<Table>,
 }
