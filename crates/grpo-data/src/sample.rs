@@ -66,6 +66,9 @@ pub enum Outcome {
     Abstained {
         /// Whether the completion is valid, if the task knows.
         valid: Option<bool>,
+        /// Whether the reward was not asked, because its budget of calls is used up.
+        #[serde(default)]
+        is_beyond_budget: bool,
     },
     /// The score could not be computed.
     Failed {
@@ -158,7 +161,13 @@ impl Scored {
 impl Outcome {
     /// Creates an outcome without a score, of a completion whose validity is not known.
     pub fn abstained() -> Self {
-        Self::Abstained { valid: None }
+        Self::Abstained { valid: None, is_beyond_budget: false }
+    }
+
+    /// Creates an outcome without a score, because the budget of calls is used up. The
+    /// validity of the completion is not known.
+    pub fn beyond_budget() -> Self {
+        Self::Abstained { valid: None, is_beyond_budget: true }
     }
 
     /// Creates an outcome without a score for this reason, of a completion whose validity is not known.
@@ -170,7 +179,7 @@ impl Outcome {
     pub fn set_validity(&mut self, is_valid: bool) {
         match self {
             Self::Scored(_) => {}
-            Self::Abstained { valid } | Self::Failed { valid, .. } => *valid = Some(is_valid),
+            Self::Abstained { valid, .. } | Self::Failed { valid, .. } => *valid = Some(is_valid),
         }
     }
 
@@ -203,11 +212,17 @@ impl Outcome {
         self.total().is_some() && self.part(VALID) != Some(0.0)
     }
 
-    /// Returns whether the reward had to score the completion: it passes the filters, and is valid unless
-    /// the reward `scores_invalid` ones too. All others have the same score whether the reward works or not.
+    /// Returns whether the reward had to score the completion: it passes the filters and is within the
+    /// budget of calls, and is valid unless the reward `scores_invalid` ones too. All others have the same
+    /// outcome whether the reward works or not.
     pub fn was_due(&self, scores_invalid: bool) -> bool {
-        let Self::Scored(scored) = self else { return true };
-        !scored.uncounted && (scores_invalid || self.part(VALID) != Some(0.0))
+        match self {
+            Self::Scored(scored) => {
+                !scored.uncounted && (scores_invalid || self.part(VALID) != Some(0.0))
+            }
+            Self::Abstained { is_beyond_budget, .. } => !is_beyond_budget,
+            Self::Failed { .. } => true,
+        }
     }
 
     /// Returns an iterator over the components. That of a completion without a score is its validity,
@@ -222,7 +237,7 @@ impl Outcome {
     fn validity_without_score(&self) -> Option<f64> {
         match self {
             Self::Scored(_) => None,
-            Self::Abstained { valid } | Self::Failed { valid, .. } => {
+            Self::Abstained { valid, .. } | Self::Failed { valid, .. } => {
                 valid.map(|valid| f64::from(u8::from(valid)))
             }
         }
@@ -241,5 +256,37 @@ impl Outcome {
         };
         let is_inner = |part: &str| part.rsplit_once('.').is_some_and(|(_, inner)| inner == name);
         of(&|part| part == name).or_else(|| of(&is_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_completions_the_reward_had_to_score() {
+        let scored = |valid: f64| Scored::new(vec![(1.0, 0.0)], vec![(VALID.into(), valid)]);
+        let filtered = Scored { uncounted: true, ..scored(1.0) };
+        for (outcome, due, due_if_scores_invalid) in [
+            (Outcome::Scored(scored(1.0)), true, true),
+            (Outcome::Scored(scored(0.0)), false, true),
+            (Outcome::Scored(Scored::new(vec![(1.0, 0.0)], Vec::new())), true, true),
+            (Outcome::Scored(filtered), false, false),
+            (Outcome::abstained(), true, true),
+            (Outcome::failed("boom"), true, true),
+            (Outcome::beyond_budget(), false, false),
+        ] {
+            let found = [false, true].map(|scores_invalid| outcome.was_due(scores_invalid));
+            assert_eq!(found, [due, due_if_scores_invalid], "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn outcomes_without_a_score_know_their_validity() {
+        for mut outcome in [Outcome::abstained(), Outcome::failed("x"), Outcome::beyond_budget()] {
+            assert_eq!(outcome.part(VALID), None);
+            outcome.set_validity(true);
+            assert_eq!((outcome.part(VALID), outcome.total()), (Some(1.0), None), "{outcome:?}");
+        }
     }
 }

@@ -159,19 +159,23 @@ impl Archive {
         Ok(calls)
     }
 
-    /// Returns an outcome for each completion that the reward must not score.
+    /// Returns an outcome for each completion that the reward must not score. The scorer adds the
+    /// validity of those without a score.
     fn known<'a>(&self, canonical: &'a [Option<String>]) -> Vec<Option<Outcome>> {
         let mut new: HashSet<&str> = HashSet::new();
         let mut outcome = |text: &'a str| {
             if let Some(&place) = self.places.get(text) {
                 return Some(Outcome::Scored(self.calls[place].scored()));
             }
-            let is_refused = new.contains(text) || self.calls.len() + new.len() >= self.max_calls;
-            if !is_refused {
-                new.insert(text);
-            }
             // Copies of a new completion get its score afterwards.
-            is_refused.then_some(Outcome::abstained())
+            if new.contains(text) {
+                return Some(Outcome::abstained());
+            }
+            if self.calls.len() + new.len() >= self.max_calls {
+                return Some(Outcome::beyond_budget());
+            }
+            new.insert(text);
+            None
         };
         canonical.iter().map(|text| outcome(text.as_deref()?)).collect()
     }

@@ -25,8 +25,9 @@ pub struct CorpusOptions {
     /// Minimum number of training molecules, at least 1. This detects files that only contain a
     /// sample of the data set.
     pub min_molecules: usize,
-    /// Whether rows without a value in a column with a scaffold or a property are left out.
-    pub needs_conditions: bool,
+    /// Names of the columns, with a scaffold or a property, in which each row needs a value. Other rows are
+    /// left out.
+    pub needed_columns: Vec<String>,
 }
 
 /// The token sequences of distinct molecules in file order, without boundary tokens.
@@ -62,7 +63,7 @@ pub struct CorpusReport {
     pub rows: u64,
     /// Number of rows without a SMILES.
     pub empty: u64,
-    /// Number of rows with an empty cell in a scaffold or property column.
+    /// Number of rows with an empty cell in [a needed column](CorpusOptions::needed_columns).
     pub incomplete: u64,
     /// Number of tokens in the longest molecule in the file, even if it was dropped as too long or a
     /// duplicate.
@@ -323,8 +324,8 @@ impl<'a> Sorter<'a> {
             self.report.empty += 1;
             return;
         }
-        let needs_conditions = self.options.needs_conditions;
-        if needs_conditions && record.conditions.values().any(Option::is_none) {
+        let is_missing = |column: &String| matches!(record.conditions.get(column), Some(None));
+        if self.options.needed_columns.iter().any(is_missing) {
             self.report.incomplete += 1;
             return;
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::conditions::{Conditions, Measured, Measures, Property, descriptor};
+use crate::conditions::{Conditions, Measured, Measures, Property, SCAFFOLD_COLUMN, descriptor};
 use crate::{MoleculeReader, ReadOptions};
 use grpo_app::data::{
     DataFormat, DataReader, NewCodec, NewModel, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
@@ -110,6 +110,15 @@ impl Default for NewConditions {
 }
 
 impl NewConditions {
+    /// Returns the names of the columns from which the values are read.
+    fn columns(&self) -> Vec<String> {
+        if !self.from_columns {
+            return Vec::new();
+        }
+        let scaffold = self.scaffold.then(|| SCAFFOLD_COLUMN.to_owned());
+        self.properties.iter().cloned().chain(scaffold).collect()
+    }
+
     fn check(&self) -> Result<(), ConfigFault> {
         let fault = |key: &str, message: String| {
             Err(ConfigFault::from_sentence(format!("data.conditions{key}"), message))
@@ -269,7 +278,7 @@ impl DataReader for MoleculeKeys {
             validation_fraction,
             seed,
             min_molecules: self.min_molecules,
-            needs_conditions: self.conditions.as_ref().is_some_and(|new| new.from_columns),
+            needed_columns: self.conditions.as_ref().map_or_else(Vec::new, NewConditions::columns),
         };
         let corpus = Corpus::read(file, &self.options(), vocabulary, &options)?;
         let longest = corpus.report.longest;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::identity::VALID;
-use crate::{ExternalCalls, Identify, Outcome, PartName, Reward, RewardInput};
+use crate::{ExternalCalls, Identify, Identity, Outcome, PartName, Reward, RewardInput};
 
 /// A reward whose inputs have identities, and whose outcomes have the component `valid`.
 pub struct IdentifiedReward {
@@ -121,6 +121,10 @@ impl Reward for IdentifiedReward {
         self.reward.uses_identity()
     }
 
+    fn identities(&self, texts: &[&str]) -> Vec<Identity> {
+        (self.identify)(texts)
+    }
+
     fn scores_invalid(&self) -> bool {
         self.reward.scores_invalid()
     }
@@ -141,7 +145,7 @@ impl Reward for IdentifiedReward {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Identity, Scored};
+    use crate::Scored;
 
     /// Texts in upper case are valid. Their lower-case form identifies them.
     fn identities(texts: &[&str]) -> Vec<Identity> {

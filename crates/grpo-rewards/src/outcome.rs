@@ -70,6 +70,11 @@ pub trait Reward: Send + Sync {
         false
     }
 
+    /// Returns what the task knows about completions with these texts. By default, it knows nothing.
+    fn identities(&self, texts: &[&str]) -> Vec<Identity> {
+        vec![Identity::Unknown; texts.len()]
+    }
+
     /// Returns whether invalid completions are scored like all others, and have no fixed score.
     fn scores_invalid(&self) -> bool {
         false

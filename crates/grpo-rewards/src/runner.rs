@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use grpo_data::Group;
+use grpo_data::{Group, Sample};
 use grpo_runtime::{RankError, Ranks};
 use serde_json::{Map, Value};
 
+use crate::identity::VALID;
 use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
 
 /// Runs a reward and protects the caller from panics and hangs.
@@ -147,7 +148,25 @@ impl RewardRunner {
             sample.info = info.remove(&(key.prompt, key.sample));
             sample.outcome = outcome;
         }
+        self.add_validity(groups);
         Ok(calls)
+    }
+
+    /// Adds the validity of completions without a score if it is missing, e.g. because the whole batch
+    /// failed.
+    fn add_validity(&self, groups: &mut [Group]) {
+        let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
+        let (mut unscored, mut texts) = (Vec::new(), Vec::new());
+        for Sample { text, outcome, .. } in samples {
+            let is_missing = |of: &&mut Outcome| of.total().is_none() && of.part(VALID).is_none();
+            if let Some(outcome) = outcome.as_mut().filter(is_missing) {
+                unscored.push(outcome);
+                texts.push(text.as_str());
+            }
+        }
+        for (outcome, identity) in unscored.into_iter().zip(self.reward.identities(&texts)) {
+            identity.is_valid().into_iter().for_each(|is_valid| outcome.set_validity(is_valid));
+        }
     }
 
     /// Scores the share of this rank. Returns the outcomes of all ranks and their calls of external

@@ -1,13 +1,14 @@
 //! `grpo score`: computes the reward of given completions with its components.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use comfy_table::Table;
-use grpo_data::FileOrigin;
+use grpo_data::{FileOrigin, counted};
 use grpo_report::transforms;
 use grpo_rewards::{Outcome, PartName, Reward, RewardConfig, RewardInput};
 use grpo_run::column_of_part;
@@ -92,10 +93,10 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
     };
     let mut rows = (format.open)(file, arguments.column.as_deref())?.peekable();
     anyhow::ensure!(rows.peek().is_some(), "{} contains no {}", file.display(), format.holds);
-    let replaced = Cell::new(0u64);
+    let replaced = RefCell::new(Replaced::default());
     let rows = rows.map(|row| {
         let CompletionRow { input, label } = tasks.with_prompt_fields(row?);
-        replaced.set(replaced.get() + u64::from(has_other_value(&input, &fields)));
+        replaced.borrow_mut().add(&input, &fields);
         let input = with_fields(input, &fields);
         let is_given = format.label == PROMPT && fields.contains_key(PROMPT);
         let label = if is_given { input.prompt.clone() } else { label };
@@ -119,13 +120,7 @@ pub(crate) fn run(arguments: &ScoreArguments, tasks: &Tasks) -> anyhow::Result<(
         }
     };
     drop(phase);
-    if replaced.get() > 0 {
-        say_aside(format_args!(
-            "replaced     {:>8} records had another value of {}, which --field replaced",
-            replaced.get(),
-            fields.keys().cloned().collect::<Vec<_>>().join(" or ")
-        ));
-    }
+    replaced.into_inner().say();
     scored.summarize(format.holds)
 }
 
@@ -189,14 +184,39 @@ fn with_fields(mut input: RewardInput, fields: &Map<String, Value>) -> RewardInp
     input
 }
 
-/// Returns whether a completion has a value of one of these fields that is not the same text.
-fn has_other_value(input: &RewardInput, fields: &Map<String, Value>) -> bool {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    fields.iter().any(|(key, value)| {
-        let own = input.fields.get(key).filter(|own| !own.is_null()).map(&text);
-        let prompt = || (key == PROMPT && !input.prompt.is_empty()).then(|| input.prompt.clone());
-        own.or_else(prompt).is_some_and(|own| own != text(value))
-    })
+/// The records with values that `--field` replaced by others.
+#[derive(Default)]
+struct Replaced {
+    records: u64,
+    /// The keys of these values.
+    keys: BTreeSet<String>,
+}
+
+impl Replaced {
+    /// Counts a completion if it has a value of one of these fields that is not the same text.
+    fn add(&mut self, input: &RewardInput, fields: &Map<String, Value>) {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let differs = |(key, value): &(&String, &Value)| {
+            let own = input.fields.get(*key).filter(|own| !own.is_null()).map(&text);
+            let prompt =
+                || (*key == PROMPT && !input.prompt.is_empty()).then(|| input.prompt.clone());
+            own.or_else(prompt).is_some_and(|own| own != text(value))
+        };
+        let differing: Vec<_> = fields.iter().filter(differs).map(|(key, _)| key).collect();
+        self.records += u64::from(!differing.is_empty());
+        self.keys.extend(differing.into_iter().cloned());
+    }
+
+    /// Prints the number of records and the keys.
+    fn say(self) {
+        if self.records > 0 {
+            say_aside(format_args!(
+                "replaced     {} had another value of {}, which --field replaced",
+                counted(self.records, "record"),
+                self.keys.into_iter().collect::<Vec<_>>().join(" or ")
+            ));
+        }
+    }
 }
 
 /// Where the completions come from.

@@ -5,6 +5,7 @@ mod finished;
 mod follower;
 mod next_steps;
 mod observer;
+mod step_scores;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
 pub(crate) use observer::Show;
+pub(crate) use step_scores::{StepScores, all_due};
 
 use finished::Finished;
 use next_steps::next_steps;
@@ -215,10 +217,12 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     if training.is_between_steps() && observer.steps_done == training.steps() {
         saved.push(observer.checkpoint(training, false));
     }
-    saved.push(observer.save(training, kind));
+    let model = observer.save(training, kind);
+    let place = model.is_ok().then(|| folder.path().join(kind));
+    saved.push(model);
     // Before the first step, nothing can be lost.
     if saved.iter().all(Result::is_ok) || training.steps() == 0 {
-        say_how_to_resume(folder, &session.file, Some(&folder.path().join(kind)));
+        say_how_to_resume(folder, &session.file, place.as_deref());
     }
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
@@ -309,14 +313,13 @@ fn finish(
     }
 }
 
-/// Returns an error if the reward has scored nothing of what it had to score, unless its failures are
-/// allowed. A resumed run may have had scores before.
+/// Returns an error if the reward has scored nothing of what it had to score, also before the run was
+/// resumed, unless its failures are allowed.
 fn refuse_without_score(session: &Session, observer: &Observer) -> anyhow::Result<()> {
-    let Session { file, folder, is_resumed, .. } = session;
-    let is_allowed = *is_resumed || file.train.max_failed_rewards >= 1.0;
-    match observer.without_score.reason().filter(|_| !is_allowed) {
+    let Session { file, folder, .. } = session;
+    match observer.without_score.reason(file.train.max_failed_rewards >= 1.0) {
         Some(reason) => anyhow::bail!(
-            "training run {} learned nothing: in no step did the reward score any of the completions that it had to score; first reason: {reason}; check [reward]",
+            "training run {} learned nothing: no completion of any step received a reward (invalid or filtered completions are not counted); first reason: {reason}; check [reward]",
             folder.path().display()
         ),
         None => Ok(()),

@@ -109,7 +109,7 @@ impl Suite {
             && !generations.texts().any(is_of_kind)
         {
             say_aside(format_args!(
-                "warning: {} contains no valid molecule among {}, so it has no other measures of molecules; if it contains other texts, choose their metrics with --suite",
+                "warning: {} contains no valid molecule among {}, so only validity is reported; if it contains other texts, choose their metrics with --suite",
                 file.display(),
                 counted(generations.len(), "text")
             ));

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use grpo_data::{Codec, Completion, Finish, Group, Outcome, Purpose, Sample, counted};
+use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, counted};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
 use grpo_train::{EngineFactory, Grpo, TrainError};
 
+use crate::commands::train::{StepScores, all_due};
 use crate::generate::decoder;
 use crate::output::four_decimals;
 use crate::prompts::Prompts;
@@ -51,6 +52,55 @@ pub(super) struct Lengths {
     pub(super) longest: usize,
 }
 
+/// Fewest completions that show that a reward does not work, unless the trial has no others.
+const CONCLUSIVE: usize = 8;
+
+/// Trial completions that the reward had to score, and of which it scored none.
+struct Unscored<'a> {
+    /// Number of all trial completions.
+    all: usize,
+    /// Number of those that it had to score.
+    due: usize,
+    /// Why it failed, for each of them for which it did.
+    failures: Vec<&'a str>,
+    /// Why it failed for the first of those that are left out for this reason.
+    left_out: Option<&'a str>,
+}
+
+impl Unscored<'_> {
+    /// Returns whether these are enough to conclude that the reward does not work.
+    fn is_conclusive(&self) -> bool {
+        self.due == self.all || self.due >= CONCLUSIVE.max(self.all.div_ceil(4))
+    }
+
+    fn message(&self) -> String {
+        let Self { all, due, .. } = *self;
+        let which = all_due(due, all, "trial completion");
+        let (what, check, reason) = match (self.failures.first(), self.left_out) {
+            (Some(reason), _) if self.failures.len() == due => {
+                (format!("the reward failed for {which}"), "correct the reward", Some(*reason))
+            }
+            (Some(reason), _) => (
+                format!("the reward failed or abstained for {which}"),
+                "correct the reward",
+                Some(*reason),
+            ),
+            (None, Some(reason)) => (
+                format!("the reward failed for {which}, left out because on_failure = \"abstain\""),
+                "correct the reward",
+                Some(reason),
+            ),
+            (None, None) => (format!("the reward abstained for {which}"), "check [reward]", None),
+        };
+        let skip = match self.is_conclusive() {
+            true => ", or skip the trial with preflight.samples = 0 if later steps can have scores",
+            false => "",
+        };
+        let reason = reason.map(|reason| format!("; first reason: {reason}")).unwrap_or_default();
+        format!("{what}, so the policy cannot learn; {check}{skip}{reason}")
+    }
+}
+
 impl Trial {
     /// Samples and scores groups as in a training step, but fewer of them. Returns `None` if the
     /// trial batch is disabled.
@@ -88,40 +138,28 @@ impl Trial {
         Ok(Some(Self { groups, left_out, doubts, scores_invalid, time }))
     }
 
-    /// Returns an error if the reward scored none of the completions that it had to score, so that the
-    /// policy would learn nothing. Others may have a score of 0 whether the reward works or not.
+    /// Returns an error if the reward scored none of the completions that it had to score, and these are
+    /// enough to conclude that the policy would learn nothing. Others may have a score of 0 whether the
+    /// reward works or not.
     pub(super) fn refuse_without_score(&self, file: &TrainFile) -> anyhow::Result<()> {
+        match self.unscored(file.train.max_failed_rewards).filter(Unscored::is_conclusive) {
+            Some(unscored) => anyhow::bail!(unscored.message()),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the completions that the reward had to score if it scored none of them, unless its
+    /// failures are allowed.
+    fn unscored(&self, max_failed_rewards: f64) -> Option<Unscored<'_>> {
         let outcomes = self.samples().filter_map(|sample| sample.outcome.as_ref());
-        let due: Vec<&Outcome> =
-            outcomes.filter(|outcome| outcome.was_due(self.scores_invalid)).collect();
-        if due.is_empty() || due.iter().any(|outcome| outcome.total().is_some()) {
-            return Ok(());
-        }
-        let all = self.samples().count();
-        let which = match all - due.len() {
-            0 => format!("all {all} trial completions"),
-            others => format!(
-                "all {} trial completions that it had to score (not counting {others} invalid or filtered out)",
-                due.len()
-            ),
+        let StepScores::NoneScored(due) = StepScores::of(outcomes, self.scores_invalid) else {
+            return None;
         };
-        let failed: Vec<&str> = due.iter().filter_map(|outcome| outcome.failure()).collect();
-        match (failed.first(), &self.left_out) {
-            (Some(_), _) if file.train.max_failed_rewards >= 1.0 => Ok(()),
-            (Some(reason), _) if failed.len() == due.len() => {
-                anyhow::bail!("the reward failed for {which}; first reason: {reason}")
-            }
-            (Some(reason), _) => anyhow::bail!(
-                "the reward failed for {} of {which} and abstained for the others; first reason: {reason}",
-                failed.len()
-            ),
-            (None, Some((_, reason))) => anyhow::bail!(
-                "the reward failed for {which}, which are left out (on_failure = \"abstain\"); first reason: {reason}"
-            ),
-            (None, None) => anyhow::bail!(
-                "the reward abstained for {which}, so the policy cannot learn; check [reward], or skip the trial with preflight.samples = 0"
-            ),
-        }
+        let failures: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
+        let is_allowed = !failures.is_empty() && max_failed_rewards >= 1.0;
+        let left_out = self.left_out.as_ref().map(|(_, reason)| reason.as_str());
+        let all = self.samples().count();
+        (!is_allowed).then_some(Unscored { all, due, failures, left_out })
     }
 
     pub(super) fn seconds_per_completion(&self) -> f64 {
@@ -142,6 +180,20 @@ impl Trial {
 
     fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.groups.iter().flat_map(|group| &group.samples)
+    }
+
+    /// Returns warnings about completions without a score. `scored` is the number of the others.
+    fn gaps(&self, file: &TrainFile, scored: usize) -> Vec<String> {
+        if let Some(unscored) = self.unscored(file.train.max_failed_rewards) {
+            return vec![unscored.message()];
+        }
+        let all = self.samples().count();
+        let left_out = self.left_out.as_ref().map(|(count, reason)| {
+            format!(
+                "the reward failed for {count} of {all} trial completions, which are left out (on_failure = \"abstain\"); first reason: {reason}"
+            )
+        });
+        [self.failures(file), left_out, self.without_score(scored)].into_iter().flatten().collect()
     }
 
     /// Returns a warning if the reward gave no score for most completions, but for some. `scored` is their
@@ -207,13 +259,7 @@ impl Trial {
             counted(all, "completion")
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
-        self.failures(file).into_iter().for_each(&mut warn);
-        if let Some((count, reason)) = &self.left_out {
-            warn(format!(
-                "the reward failed for {count} of {all} trial completions, which are left out (on_failure = \"abstain\"); first reason: {reason}"
-            ));
-        }
-        self.without_score(rewards.len()).into_iter().for_each(&mut warn);
+        self.gaps(file, rewards.len()).into_iter().for_each(&mut warn);
         if let Some(doubt) = self.doubts.first() {
             warn(format!(
                 "for {} of {} trial prompts: {doubt}",
@@ -275,7 +321,97 @@ fn few_groups_differ(rewards: &[f64], group_size: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use grpo_data::{CompletionParts, Outcome, Prompt, SampleKey, SampledUnder, Scored, VALID};
+
     use super::*;
+
+    /// Creates a trial batch of one-token completions with the given outcomes.
+    fn trial(outcomes: Vec<Outcome>) -> Trial {
+        let completion = |sample: usize| {
+            Completion::new(CompletionParts {
+                prefix: Default::default(),
+                ids: vec![0, 1],
+                action_mask: vec![false, true],
+                sampling_logprobs: Some(vec![-1.0]),
+                finish: Finish::Length,
+                key: SampleKey { seed: 1, step: 0, prompt: 0, sample: sample as u32 },
+                policy_version: 0,
+                sampled_under: SampledUnder::default(),
+            })
+        };
+        let completions = (0..outcomes.len()).map(completion);
+        let mut group = Group::new(Prompt::of_ids(0, vec![0]), completions);
+        for (sample, outcome) in group.samples.iter_mut().zip(outcomes) {
+            sample.outcome = Some(outcome);
+        }
+        Trial {
+            groups: vec![group],
+            left_out: None,
+            doubts: Vec::new(),
+            scores_invalid: false,
+            time: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn one_failure_among_many_invalid_completions_is_only_a_warning() {
+        let invalid = Scored::new(vec![(1.0, 0.0)], vec![(VALID.into(), 0.0)]);
+        let mut outcomes = vec![Outcome::Scored(invalid); 63];
+        outcomes.push(Outcome::failed("boom"));
+        let few = trial(outcomes.clone());
+        let unscored = few.unscored(0.1).unwrap();
+        assert_eq!((unscored.due, unscored.all), (1, 64));
+        assert!(!unscored.is_conclusive());
+        assert!(few.unscored(1.0).is_none(), "failures are allowed");
+        outcomes[..15].fill(Outcome::abstained());
+        let many = trial(outcomes.clone());
+        assert!(many.unscored(0.1).unwrap().is_conclusive());
+        outcomes[15] = Outcome::Scored(Scored::new(vec![(1.0, 0.0)], vec![(VALID.into(), 1.0)]));
+        assert!(trial(outcomes).unscored(0.1).is_none(), "a valid completion has a score");
+    }
+
+    #[test]
+    fn few_completions_without_a_score_are_only_a_warning() {
+        for (due, all, is_conclusive) in [
+            (1, 8, false),
+            (7, 8, false),
+            (8, 8, true),
+            (1, 1, true),
+            (7, 64, false),
+            (15, 64, false),
+            (16, 64, true),
+            (8, 32, true),
+            (16, 65, false),
+        ] {
+            let unscored = Unscored { all, due, failures: Vec::new(), left_out: None };
+            assert_eq!(unscored.is_conclusive(), is_conclusive, "{due} of {all}");
+        }
+        let one = Unscored { all: 64, due: 1, failures: vec!["boom"], left_out: None };
+        assert_eq!(
+            one.message(),
+            "the reward failed for the only valid trial completion (63 invalid or filtered completions are not counted), so the policy cannot learn; correct the reward; first reason: boom"
+        );
+        let skip = ", or skip the trial with preflight.samples = 0 if later steps can have scores";
+        let all = |failures, left_out| Unscored { all: 8, due: 8, failures, left_out }.message();
+        assert_eq!(
+            all(vec!["boom"], None),
+            format!(
+                "the reward failed or abstained for all 8 trial completions, so the policy cannot learn; correct the reward{skip}; first reason: boom"
+            )
+        );
+        assert_eq!(
+            all(Vec::new(), Some("boom")),
+            format!(
+                "the reward failed for all 8 trial completions, left out because on_failure = \"abstain\", so the policy cannot learn; correct the reward{skip}; first reason: boom"
+            )
+        );
+        assert_eq!(
+            all(Vec::new(), None),
+            format!(
+                "the reward abstained for all 8 trial completions, so the policy cannot learn; check [reward]{skip}"
+            )
+        );
+    }
 
     #[test]
     fn groups_of_a_binary_reward_that_can_have_a_signal() {

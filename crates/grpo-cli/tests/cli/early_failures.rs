@@ -84,11 +84,10 @@ fn a_run_that_fails_in_its_first_rollout_says_how_to_go_on() {
     assert!(!audited.contains("VIOLATED"), "{audited}");
 }
 
-/// A file size limit simulates a disk that becomes full while the first checkpoint is written.
-#[test]
+/// Trains until the first checkpoint. A file size limit simulates a disk that becomes full while it is
+/// written.
 #[cfg(target_os = "linux")]
-fn a_run_that_fails_in_its_first_checkpoint_says_how_to_go_on() {
-    let place = Place::for_training();
+fn failed_in_its_first_checkpoint(place: &Place) -> Ended {
     let back = "guards=[{watch=\"kl\", above=9, action=\"roll_back\"}]";
     let script = "trap '' XFSZ; ulimit -f 24; exec \"$@\"";
     let mut shell = Command::new("sh");
@@ -96,12 +95,32 @@ fn a_run_that_fails_in_its_first_checkpoint_says_how_to_go_on() {
     shell.args(["--set", back]).current_dir(place.path("."));
     let ended = Ended::of_command(&mut shell);
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
-    assert!(ended.stdout.ends_with("resume       grpo train --resume run\n"), "{}", ended.stdout);
     assert!(ended.stderr.contains("error: training run run ended early: "), "{}", ended.stderr);
+    ended
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_that_fails_in_its_first_checkpoint_says_how_to_go_on() {
+    let place = Place::for_training();
+    let ended = failed_in_its_first_checkpoint(&place);
+    assert!(ended.stdout.ends_with("resume       grpo train --resume run\n"), "{}", ended.stdout);
     check_reason(&place, "cannot write");
     place.succeed(&["train", "--resume", "run"]);
     let audited = place.succeed(&["audit", "run"]).stdout;
     assert!(!audited.contains("VIOLATED"), "{audited}");
+}
+
+/// A model that could not be saved is not a start for another run.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_that_cannot_save_its_model_does_not_advise_to_start_from_it() {
+    let place = place(PYTHON);
+    place.write("my_reward.py", REWARD);
+    let ended = failed_in_its_first_checkpoint(&place);
+    assert!(!ended.stdout.contains("start a new run from"), "{}", ended.stdout);
+    let again = "             after changing a reward file: grpo train run/config.toml --force\n";
+    assert!(ended.stdout.ends_with(again), "{}", ended.stdout);
 }
 
 /// Nobody said yet why the run has no steps.

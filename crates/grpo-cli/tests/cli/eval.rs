@@ -414,7 +414,7 @@ fn files_without_a_valid_molecule_are_named() {
     place.write("bad.smi", "hello\nC1CC\n");
     let warning = |file: &str, texts: &str| {
         format!(
-            "warning: {file} contains no valid molecule among {texts}, so it has no other measures of molecules; if it contains other texts, choose their metrics with --suite\n"
+            "warning: {file} contains no valid molecule among {texts}, so only validity is reported; if it contains other texts, choose their metrics with --suite\n"
         )
     };
     let said = place.succeed(&["compare", "a.smi", "b.jsonl"]).stderr;

@@ -227,6 +227,21 @@ fn gaps_in_columns_that_are_not_used_leave_no_row_out() {
     let pretrain = ["pretrain", "pretrain.toml", "--set", "data.file=gaps.csv"];
     let said = place.succeed(&[&pretrain[..], &["--set", "pretrain.epochs=1"]].concat()).stdout;
     assert!(!said.contains("missing scaffold or property"), "{said}");
+    // Nor if it is trained on another one that has no gaps.
+    let trained = |said: &str| {
+        let rows = said.lines().find_map(|line| line.split_once(" for training, "));
+        rows.unwrap_or_else(|| panic!("{said}")).0.rsplit(' ').next().unwrap().to_owned()
+    };
+    let all = trained(&said);
+    let rows = MOLECULES.lines().map(|line| line.split(' ').next().unwrap()).zip(1..);
+    let rows: String = rows.map(|(smiles, logp)| format!("{smiles},,{logp},\n")).collect();
+    place.write("some.csv", format!("smiles,qed,logp,scaffold_smiles\n{rows}"));
+    let conditions = "data.conditions={properties=[\"logp\"],from_columns=true}";
+    let sets = ["--set", "pretrain.epochs=1", "--set", conditions, "--run", "conditional"];
+    let some = ["pretrain", "pretrain.toml", "--set", "data.file=some.csv"];
+    let said = place.succeed(&[&some[..], &sets].concat()).stdout;
+    assert!(!said.contains("missing scaffold or property"), "{said}");
+    assert_eq!(trained(&said), all, "{said}");
     // A key by its usual name.
     let pretrain = [&pretrain[..], &["--run", "other"]].concat();
     place.refuse(

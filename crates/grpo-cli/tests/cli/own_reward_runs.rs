@@ -264,7 +264,7 @@ fn steps_without_any_reward_are_named() {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let said = format!("{}{}", ended.stdout, ended.stderr);
     for expected in [
-        "error: training run run learned nothing: in no step did the reward score any of the completions that it had to score; first reason: the reward abstained; check [reward]\n",
+        "error: training run run learned nothing: no completion of any step received a reward (invalid or filtered completions are not counted); first reason: the reward abstained; check [reward]\n",
         "warning      step 1: none of the 8 completions has a reward, so nothing was learned from them\n",
         "no reward (8 abstained)",
         "guard        step 3: frac_reward_zero_std was 1, above 0.9, 3 steps in a row",
@@ -280,6 +280,48 @@ fn steps_without_any_reward_are_named() {
     }
     let report = place.succeed(&["report", "run"]).stdout;
     assert!(words(&report).contains("failed Signal is consistent"), "{report}");
+}
+
+/// A resumed run that never scored anything is no success either.
+#[test]
+fn a_resumed_run_without_any_reward_learned_nothing() {
+    let code = "
+import os
+def reward(completions, trainer_state, **kwargs):
+    up = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'up')
+    if trainer_state.global_step == 3 and not os.path.exists(up):
+        raise ValueError('the server is down')
+    return [None] * len(completions)
+";
+    let settings = "type = \"python\"\nfile = \"my_reward.py\"\ninvalid = \"send\"\n";
+    let place = place(&format!("{settings}cache = false\n"));
+    place.write("my_reward.py", code);
+    let sets = ["--set", "eval.samples=0", "--set", "preflight.samples=0", "--plain"];
+    let ended = place.run(&[&["train", "train.toml"][..], &sets].concat());
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the server is down"), "{}", ended.stderr);
+    place.write("up", "");
+    let ended = place.run(&["train", "--resume", "run", "--run-reward", "--plain"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    let expected = "error: training run run learned nothing: no completion of any step received a reward (invalid or filtered completions are not counted); first reason: the reward abstained; check [reward]\n";
+    assert!(ended.stderr.ends_with(expected), "{}", ended.stderr);
+}
+
+/// `train.max_failed_rewards = 1` allows that all rewards fail, and the trial says so.
+#[test]
+fn a_run_may_allow_that_all_rewards_fail() {
+    let place = place("type = \"python\"\nfile = \"my_reward.py\"\ninvalid = \"send\"\n");
+    place.write("my_reward.py", "def reward(completion): raise ValueError('boom')\n");
+    let sets = ["--set", "train.max_failed_rewards=1", "--set", "eval.samples=0", "--plain"];
+    let ended = place.succeed(&[&["train", "train.toml"][..], &sets].concat());
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    for expected in [
+        " distinct: no rewards; ",
+        "warning: the reward failed for 8 of 8 trial completions; first reason: ",
+        "warning: none of the 8 trial completions received a reward, so the policy cannot learn; check [reward] and the prompts\n",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
 }
 
 /// Failures that are left out are as visible as others.
@@ -442,15 +484,16 @@ fn a_reward_that_scores_no_valid_molecule_ends_the_run() {
         let ended = place.run(&train);
         assert_eq!(ended.code, Some(1), "{}", ended.stderr);
         let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
-        assert!(error.contains(refused) && error.contains("that it had to score"), "{error}");
-        assert!(error.contains(" invalid or filtered out)"), "{error}");
+        assert!(error.contains(refused), "{error}");
+        assert!(error.contains(" valid trial completions ("), "{error}");
+        assert!(error.contains(" invalid or filtered completions are not counted)"), "{error}");
         assert!(!place.path("run").exists());
 
         let guard = "guards=[{watch=\"rewards/valid/mean\",below=0.01,action=\"stop\"}]";
         let late = ["--set", "preflight.samples=0", "--set", guard, "--run", "late"];
         let ended = place.run(&[&["train", "train.toml", "--plain"][..], &late].concat());
         assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-        let expected = "training run late learned nothing: in no step did the reward score any";
+        let expected = "training run late learned nothing: no completion of any step received";
         assert!(ended.stderr.contains(expected), "{}", ended.stderr);
         assert!(ended.stderr.contains(reason), "{}", ended.stderr);
         assert!(!ended.stdout.contains("best molecules"), "{}", ended.stdout);

@@ -211,7 +211,7 @@ fn a_result_of_the_wrong_length_is_refused_before_the_run_begins() {
         let ended = place.run(&["train", "train.toml"]);
         assert_eq!(ended.code, Some(1), "{result}");
         let error = format!(
-            "error: the reward failed for all 8 trial completions; first reason: {expected}\n"
+            "error: the reward failed for all 8 trial completions, so the policy cannot learn; correct the reward, or skip the trial with preflight.samples = 0 if later steps can have scores; first reason: {expected}\n"
         );
         assert!(ended.stderr.ends_with(&error), "{}", ended.stderr);
         assert!(!ended.stdout.contains("NaN"), "{}", ended.stdout);

@@ -261,11 +261,17 @@ fn a_field_that_replaces_other_values_is_counted() {
     place.write("a.jsonl", lines);
     let score = ["score", "reward.toml", "a.jsonl", "--field", "answer=4"];
     let said = place.succeed(&score).stderr;
-    let note =
-        "replaced            1 records had another value of answer, which --field replaced\n";
+    let note = "replaced     1 record had another value of answer, which --field replaced\n";
     assert!(said.contains(note), "{said}");
     let other = ["score", "reward.toml", "a.jsonl", "--field", "note=x", "--field", "answer=4"];
-    assert!(place.succeed(&other).stderr.contains("another value of "), "{said}");
+    let said = place.succeed(&other).stderr;
+    assert!(said.contains(note), "no record has a `note`: {said}");
+    let other = ["score", "reward.toml", "a.jsonl", "--field", "answer=5"];
+    let said = place.succeed(&other).stderr;
+    assert!(said.contains("replaced     1 record had another value of answer, "), "{said}");
+    let other = ["score", "reward.toml", "a.jsonl", "--field", "answer=6"];
+    let said = place.succeed(&other).stderr;
+    assert!(said.contains("replaced     2 records had another value of answer, "), "{said}");
     place.write("a.jsonl", "{\"completion\": \"4\"}\n");
     assert!(!place.succeed(&score).stderr.contains("replaced"));
 }

@@ -330,6 +330,14 @@ fn tables_of_spreadsheets_are_read_or_explained() {
     place.write("short.csv", "sep=;\nsmiles;score\nCCO\n");
     let refused = place.run(&["describe", "short.csv"]).stderr;
     assert!(refused.starts_with("error: line 3 of `short.csv` has 1 field"), "{refused}");
+    place.write("short.csv", "\n\nsep=;\nsmiles;score\nCCO\n");
+    let refused = place.run(&["describe", "short.csv"]).stderr;
+    assert!(refused.starts_with("error: line 5 of `short.csv` has 1 field"), "{refused}");
+    place.write("pipe.csv", "sep=|\nsmiles|score\nCCO|1\n");
+    for command in [&["describe", "pipe.csv"][..], &["eval", "pipe.csv"]] {
+        let refused = place.run(command).stderr;
+        assert!(refused.contains("names the separator `|`; expected a comma"), "{refused}");
+    }
 
     place.write("empty.csv", "");
     for command in [&["describe", "empty.csv"][..], &["score", "reward.toml", "empty.csv"]] {

@@ -267,9 +267,16 @@ fn the_reward_scores_a_molecule_once_and_a_run_ends_after_its_calls() {
                 None if scores.len() < 30 => {
                     scores.insert(canonical, record.reward.unwrap());
                 }
-                None => assert_eq!(record.reward, None, "{record:?}"),
+                None => {
+                    assert_eq!(record.reward, None, "{record:?}");
+                    assert_eq!(record.parts["valid"], 1.0, "{record:?}");
+                }
             }
         }
+        let records = run.completions_of(step).unwrap();
+        let valid = records.iter().map(|record| record.parts["valid"]).sum::<f64>();
+        let mean = line["rewards/valid/mean"].as_f64().unwrap();
+        assert!((mean - valid / records.len() as f64).abs() < 1e-12, "{line:?}");
         assert_eq!(line["archive/calls"].as_u64(), Some(scores.len() as u64));
         let mut best: Vec<f64> = scores.values().copied().collect();
         best.sort_by(|a, b| b.total_cmp(a));

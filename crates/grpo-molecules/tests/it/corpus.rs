@@ -14,7 +14,7 @@ fn options() -> CorpusOptions {
         validation_fraction: 0.0,
         seed: 1,
         min_molecules: 1,
-        needs_conditions: true,
+        needed_columns: vec!["logp".to_owned()],
     }
 }
 
@@ -52,6 +52,9 @@ fn rows_with_a_missing_cell_are_dropped_and_counted() {
         records([("C", ""), ("CN", ""), ("CNNNNN", ""), ("CNNNNNNNNNNNNNNNNNNNNNN", "")]);
     for (row, logp) in rows.iter_mut().zip([Some("1.5"), None, Some("2"), Some("3")]) {
         row.conditions.insert("logp".to_owned(), logp.map(str::to_owned));
+        // Nothing needs these columns.
+        row.conditions.insert("qed".to_owned(), None);
+        row.conditions.insert("scaffold_smiles".to_owned(), None);
     }
     let corpus = Corpus::from_records(rows, &vocabulary(), &options()).unwrap();
     assert_eq!(texts(&corpus.train), ["C", "CNNNNN"]);

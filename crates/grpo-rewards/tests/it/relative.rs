@@ -160,3 +160,38 @@ fn a_wrong_number_of_outcomes_fails_its_group_only() {
     let wrong = "the reward returned 4 outcomes for a group of 3 completions";
     assert_eq!((failure(0).as_deref(), failure(1)), (Some(wrong), None));
 }
+
+/// A reward that panics for every batch.
+struct Panics;
+
+impl Reward for Panics {
+    fn score(&self, _: &[RewardInput]) -> Vec<Outcome> {
+        panic!("boom")
+    }
+
+    fn parts(&self) -> Vec<PartName> {
+        Vec::new()
+    }
+}
+
+/// Texts of one character are invalid.
+fn identities(texts: &[&str]) -> Vec<Identity> {
+    let identity = |text: &&str| match text.len() {
+        1 => Identity::Invalid,
+        _ => Identity::Canonical((*text).to_owned()),
+    };
+    texts.iter().map(identity).collect()
+}
+
+#[test]
+fn the_validity_of_a_batch_that_fails_as_a_whole_is_known() {
+    let mut groups = groups(&LENGTHS);
+    let runner = runner(IdentifiedReward::wrap(Arc::new(Panics), identities));
+    runner.score_groups(&mut groups, None, &|ids| "x".repeat(ids.len())).unwrap();
+    for sample in groups.iter().flat_map(|group| &group.samples) {
+        let outcome = sample.outcome.as_ref().unwrap();
+        assert!(outcome.failure().is_some_and(|reason| reason.contains("boom")), "{outcome:?}");
+        let valid = f64::from(u8::from(sample.text.len() > 1));
+        assert_eq!(outcome.part("valid"), Some(valid), "{outcome:?}");
+    }
+}

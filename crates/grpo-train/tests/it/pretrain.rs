@@ -61,7 +61,7 @@ fn corpus() -> (Vocabulary, Examples) {
         validation_fraction: 0.2,
         seed: 1,
         min_molecules: 10,
-        needs_conditions: true,
+        needed_columns: Vec::new(),
     };
     let corpus = Corpus::from_records(records, &vocabulary, &options).unwrap();
     assert!(corpus.validation.len() >= 2);

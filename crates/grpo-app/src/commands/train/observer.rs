@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use grpo_data::{Outcome, Sample};
+use grpo_data::Sample;
 use grpo_model::Policy;
 use grpo_rewards::PartName;
 use grpo_run::{
@@ -27,6 +27,8 @@ use crate::run_reward::resume_command;
 use crate::session::Session;
 use crate::task::BestFiles;
 use crate::train_settings::TrainSettings;
+
+use super::step_scores::{StepScores, StepSize, WithoutScore, not_counted, step_scores};
 
 /// Display options and the stop flag of a training run.
 pub(crate) struct Show {
@@ -93,6 +95,10 @@ impl Observer {
         let is_resumed = session.is_resumed && !is_rolling_back;
         let (log, lines) = RunLog::open(folder, done, roll_backs, save.checkpoints(), is_resumed)?;
         let ledger = folder.ledger_from(done + 1)?;
+        let size = StepSize {
+            completions: train.prompts_per_step as usize * train.group_size,
+            scores_invalid: training.grpo().rewards().scores_invalid(),
+        };
         let mut observer = Self {
             log,
             ledger,
@@ -110,7 +116,7 @@ impl Observer {
             best: session.tasks.best_files(&session.writer.spec.codec),
             resume: resume_command("train", session.folder.path(), &session.file),
             had_gaps: false,
-            without_score: WithoutScore::default(),
+            without_score: WithoutScore::of_recorded(&lines, size),
         };
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
@@ -394,47 +400,20 @@ fn gaps(report: &StepReport, scores_invalid: bool) -> Option<String> {
             calls.left_out
         ));
     }
-    without_score(report, scores_invalid).map(|due| match due == all {
-        true => format!("none of the {all} completions has a reward, so nothing was learned from them"),
-        false => format!(
-            "none of the {due} completions that the reward had to score has a reward, so nothing was learned from this step (not counting {} invalid or filtered out)",
-            all - due
+    let StepScores::NoneScored(due) = step_scores(report, scores_invalid) else { return None };
+    Some(match due {
+        _ if due == all => {
+            format!("none of the {all} completions has a reward, so nothing was learned from them")
+        }
+        1 => format!(
+            "the only valid completion received no reward{}, so nothing was learned from this step",
+            not_counted(all - 1)
+        ),
+        _ => format!(
+            "none of the {due} valid completions received a reward{}, so nothing was learned from this step",
+            not_counted(all - due)
         ),
     })
-}
-
-/// Returns the number of completions of a step that the reward had to score if none of them has a score.
-fn without_score(report: &StepReport, scores_invalid: bool) -> Option<usize> {
-    let outcomes = report.samples().filter_map(|sample| sample.outcome.as_ref());
-    let due: Vec<&Outcome> = outcomes.filter(|outcome| outcome.was_due(scores_invalid)).collect();
-    let has_none = !due.is_empty() && due.iter().all(|outcome| outcome.total().is_none());
-    has_none.then_some(due.len())
-}
-
-/// Whether a reward has scored anything that it had to score.
-#[derive(Default)]
-pub(super) struct WithoutScore {
-    has_scored: bool,
-    /// Why the first of those without a score has none.
-    first_reason: Option<String>,
-}
-
-impl WithoutScore {
-    fn observe(&mut self, report: &StepReport, scores_invalid: bool) {
-        self.has_scored |= without_score(report, scores_invalid).is_none();
-        if self.has_scored {
-            return;
-        }
-        let failure = report.samples().find_map(Sample::failure).map(str::to_owned);
-        let left_out = || report.observed.calls.as_ref()?.reason.clone();
-        let reason = failure.or_else(left_out).unwrap_or_else(|| "the reward abstained".to_owned());
-        self.first_reason.get_or_insert(reason);
-    }
-
-    /// Returns why the first completion has no score if the reward has scored none in any step.
-    pub(super) fn reason(&self) -> Option<&str> {
-        self.first_reason.as_deref().filter(|_| !self.has_scored)
-    }
 }
 
 fn is_due(done: u32, every: u32) -> bool {
