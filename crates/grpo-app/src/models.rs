@@ -168,7 +168,7 @@ pub(crate) fn unfinished_run(folder: &Path) -> Option<String> {
         // Resuming such a run does not continue it.
         Some(EventKind::Stopped { .. }) if is_guard => format!(
             "belongs to a run that did not reach its end: a guard stopped the run; `{}` shows why",
-            command_line(["grpo", "report", &folder.parent()?.display().to_string()])
+            command_line(["grpo", "report", &run_around(folder).display().to_string()])
         ),
         Some(EventKind::Stopped { .. }) => {
             format!("belongs to a run that stopped before its end {is_final}; {resume}")
@@ -176,6 +176,14 @@ pub(crate) fn unfinished_run(folder: &Path) -> Option<String> {
         _ => format!("belongs to an unfinished run {is_final}; {resume}"),
     };
     Some(format!("{} {sentence}", folder.display()))
+}
+
+/// Returns the run folder that contains a model, as the user would write it.
+fn run_around(model: &Path) -> PathBuf {
+    match model.parent() {
+        Some(run) if run != Path::new("") => run.to_owned(),
+        _ => PathBuf::from("."),
+    }
 }
 
 /// Checks that the model folder contains a model that continues text. A missing folder or `config.json`

@@ -12,7 +12,6 @@ use toml::{Table, Value};
 use super::published_names::published_name;
 use super::syntax::syntax_fault;
 use crate::example_hint::example_hint;
-use crate::output::sentence;
 
 /// A configuration and the origin of its keys.
 pub struct Loaded<T> {
@@ -280,8 +279,8 @@ fn misread(path: &Path, text: Option<&str>, error: anyhow::Error) -> anyhow::Err
     // Texts and JSON files may be configurations that have the wrong ending.
     let may_be_either = is_in(&["txt", "json"]);
     let is_binary = || {
-        let cause = error.root_cause().downcast_ref::<io::Error>();
-        cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
+        let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+        causes.any(|cause| cause.kind() == io::ErrorKind::InvalidData)
     };
     let is_data = match text {
         Some(text) => is_format || (may_be_either && !has_keys(text)),
@@ -290,8 +289,7 @@ fn misread(path: &Path, text: Option<&str>, error: anyhow::Error) -> anyhow::Err
     if is_data {
         anyhow::anyhow!("{} holds data; {EXPECTED}", path.display())
     } else if may_be_either {
-        let said = sentence(&error);
-        anyhow::anyhow!("{said}; the ending .{ending} is that of data: {EXPECTED}")
+        anyhow::anyhow!("{error:#}; the ending .{ending} is that of data: {EXPECTED}")
     } else {
         error
     }
@@ -444,7 +442,7 @@ mod tests {
             let path = place.path().join(name);
             std::fs::write(&path, text).unwrap();
             let error = load::<Table>(&path, &[]).err().unwrap();
-            sentence(&error).replace(&place.path().display().to_string(), "HERE")
+            format!("{error:#}").replace(&place.path().display().to_string(), "HERE")
         };
         let hint = "expected a configuration file such as configs/molecules/grpo.toml, which names the data";
         let toml = b"run = \"run\"\n[train]\nsteps =\n";

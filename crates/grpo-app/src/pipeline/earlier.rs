@@ -30,10 +30,11 @@ impl Earlier {
     pub(super) fn add(
         &mut self,
         stage: &StageSection,
+        config: Option<&StageConfig>,
+        written: &Written,
         key: &str,
         origin: &Origin,
     ) -> anyhow::Result<()> {
-        let config = stage.config.as_ref();
         let place = |name: &str| origin.place(&format!("{key}.{name}"));
         ensure!(
             !self.names.contains(&stage.name),
