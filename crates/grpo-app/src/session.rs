@@ -118,8 +118,8 @@ impl Session {
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         let &Resume { run, verify, is_finished, rollout_url, run_reward } = resume;
-        let reopened = reopen(run, |folder| {
-            let loaded = TrainFile::of_run(folder, &tasks)?;
+        let reopened = reopen(run, |folder, renamed| {
+            let loaded = TrainFile::of_run_with(folder, &tasks, renamed)?;
             loaded.value.check(&loaded.origin)?;
             refuse_unasked(&loaded.value, run, run_reward)?;
             Ok(loaded.value)

@@ -15,27 +15,38 @@ const LEVELS: usize = 4;
 /// Maximum number of files and folders that the search looks at.
 const MOST_ENTRIES: usize = 20_000;
 
+/// The information about a run, with the paths that its inputs have now.
+pub(crate) struct CurrentInfo {
+    pub(crate) info: RunInfo,
+    /// Inputs with other paths than those that the run recorded.
+    pub(crate) renamed: Vec<RenamedInput>,
+}
+
 /// Returns the information about a run with the paths that its inputs have now, and prints which of them
 /// were renamed.
-pub(crate) fn info_with_inputs(folder: &RunFolder) -> anyhow::Result<RunInfo> {
+pub(crate) fn info_with_inputs(folder: &RunFolder) -> anyhow::Result<CurrentInfo> {
     let mut info = folder.read_info()?;
-    for RenamedInput { original, current } in info.find_renamed() {
+    let renamed = info.find_renamed();
+    for RenamedInput { original, current } in &renamed {
         say(format_args!(
             "note         {} was replaced after the run started from it; the run uses the earlier one, which is now {}",
             original.display(),
             current.display()
         ));
     }
-    Ok(info)
+    Ok(CurrentInfo { info, renamed })
+}
+
+/// Returns the renamed inputs of a run. Other code reports a `run.json` that cannot be read.
+pub(crate) fn renamed_inputs(folder: &RunFolder) -> Vec<RenamedInput> {
+    folder.read_info().map(|mut info| info.find_renamed()).unwrap_or_default()
 }
 
 /// Replaces the paths of renamed inputs in the recorded configuration of a run.
-pub(crate) fn update_paths(folder: &RunFolder, keys: &mut Table) {
-    // Other code reports a run.json that cannot be read.
-    let renamed = folder.read_info().map(|mut info| info.find_renamed()).unwrap_or_default();
+pub(crate) fn update_paths(keys: &mut Table, renamed: &[RenamedInput]) {
     if !renamed.is_empty() {
         let keys = keys.iter_mut().filter(|(key, _)| *key != "run");
-        keys.for_each(|(_, value)| rename(value, &renamed));
+        keys.for_each(|(_, value)| rename(value, renamed));
     }
 }
 

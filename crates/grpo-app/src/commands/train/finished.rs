@@ -39,7 +39,7 @@ impl Finished {
     /// # Errors
     /// Returns an error if the run cannot be resumed, e.g. because one of its input files has changed.
     pub(super) fn check(&self, run: &Path, tasks: &Tasks) -> anyhow::Result<()> {
-        let _locked = reopen(run, |_| Ok(()))?;
+        let _locked = reopen(run, |_, _| Ok(()))?;
         for violation in violations_of_files(run, tasks) {
             say(format_args!("audit        {violation}"));
         }
