@@ -237,3 +237,24 @@ pub(crate) fn rewards_of(step: u64, completions: &[CompletionRecord]) -> Option<
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resume_command_agrees_to_an_external_reward() {
+        for (config, expected) in [
+            ("[reward]\ntype = \"molecule\"", "train --resume 'my run'"),
+            ("[reward]\ntype = \"python\"", "train --resume 'my run' --run-reward"),
+            (
+                "[reward]\ntype = \"molecule\"\n[[reward.components]]\nexternal = { type = \"http\" }",
+                "train --resume 'my run' --run-reward",
+            ),
+            ("[pretrain]\nsteps = 1", "pretrain --resume 'my run'"),
+        ] {
+            let config: toml::Table = config.parse().unwrap();
+            assert_eq!(resume_command(&config, Path::new("my run")), expected);
+        }
+    }
+}
