@@ -89,22 +89,22 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Vec<Judged>> {
     };
     let (of_inputs, of_files): (Vec<_>, Vec<_>) =
         violations.into_iter().partition(|violation| violation.property == Some(grpo_run::INPUTS));
-    let of_inputs = of_inputs.into_iter().map(|violation| violation.what).collect();
-    let of_files = of_files.iter().map(ToString::to_string).collect();
+    let of_inputs: Vec<String> = of_inputs.into_iter().map(|violation| violation.what).collect();
+    let of_files: Vec<String> = of_files.iter().map(ToString::to_string).collect();
     // The audit reports events that cannot be read.
     let has_finished = folder.read_events().is_ok_and(|events| {
         let is_by_guard = was_stopped_by_guard(&events);
         is_by_guard || matches!(last_state(events), Some(EventKind::Finished { .. }))
     });
     let outcome = if has_finished { Outcome::Warning } else { Outcome::Failed };
-    let audit = summary(of_files, run).map(|what| Judged::new(AUDIT, Outcome::Failed, what));
-    let inputs = summary(of_inputs, run).map(|what| Judged::new(INPUTS, outcome, what));
+    let audit = summary(&of_files, run).map(|what| Judged::new(AUDIT, Outcome::Failed, what));
+    let inputs = summary(&of_inputs, run).map(|what| Judged::new(INPUTS, outcome, what));
     Ok(audit.into_iter().chain(inputs).collect())
 }
 
 /// Returns the first violation and the number of the others. Returns `None` if there are none.
-fn summary(violations: Vec<String>, run: &Path) -> Option<String> {
-    match violations.as_slice() {
+fn summary(violations: &[String], run: &Path) -> Option<String> {
+    match violations {
         [] => None,
         [one] => Some(one.clone()),
         [first, more @ ..] => {
