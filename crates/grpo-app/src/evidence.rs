@@ -1,6 +1,7 @@
 //! Collects the evidence for audits, which `grpo audit` and other commands run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use grpo_model::weights_digest;
@@ -15,7 +16,8 @@ use serde_json::{Map, Value};
 
 use crate::device;
 use crate::models::{Trained, read};
-use crate::output::{command_line, sentence};
+use crate::output::sentence;
+use crate::run_reward::resume_command;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
@@ -50,7 +52,7 @@ pub(crate) fn findings(
     if ledger.as_ref().is_none_or(Vec::is_empty) && (is_violated || depth == Depth::Files) {
         return Ok((0, with_faults(&folder, records, &faults)));
     }
-    let ledger = some_steps(&folder, ledger)?;
+    let ledger = some_steps(&folder, &file, ledger)?;
     let evidence = evidence(&folder, &file, tasks, ledger, depth, &mut faults)?;
     let findings = audit(&evidence).into_iter().chain(records).collect();
     Ok((evidence.ledger.len(), with_faults(&folder, findings, &faults)))
@@ -82,32 +84,50 @@ fn with_faults(
     findings
 }
 
-/// Audits the files of a `grpo train` run and describes each violation in a sentence.
-pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
-    match findings(run, tasks, Depth::Files) {
-        Ok((_, findings)) => words(&findings),
-        Err(error) => vec![sentence(&error)],
+/// A violation and the property that it violates.
+pub(crate) struct PropertyViolation {
+    /// Name of the property. `None` if the run could not be audited.
+    pub(crate) property: Option<&'static str>,
+    /// What is wrong, in a sentence.
+    pub(crate) what: String,
+}
+
+impl fmt::Display for PropertyViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(property) = self.property {
+            write!(f, "{property}: ")?;
+        }
+        f.write_str(&self.what)
     }
 }
 
-/// Audits the files of a run without a ledger and describes each violation in a sentence.
-pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
+/// Audits the files of a `grpo train` run and returns all violations.
+pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<PropertyViolation> {
+    match findings(run, tasks, Depth::Files) {
+        Ok((_, findings)) => of_findings(&findings),
+        Err(error) => vec![PropertyViolation { property: None, what: sentence(&error) }],
+    }
+}
+
+/// Audits the files of a run without a ledger and returns all violations.
+pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<PropertyViolation> {
     let plan = RecordPlan {
         trained: None,
         checkpoint_every: 0,
         min_gain: 0.0,
         is_machine: Metrics::is_machine,
     };
-    words(&audit_records(folder, &plan))
+    of_findings(&audit_records(folder, &plan))
 }
 
-fn words(findings: &[Finding]) -> Vec<String> {
-    let of = |finding: &Finding| {
-        let property = finding.property;
-        let words = |violation| format!("{property}: {violation}");
-        finding.violations().iter().map(words).collect::<Vec<String>>()
-    };
-    findings.iter().flat_map(of).collect()
+fn of_findings(findings: &[Finding]) -> Vec<PropertyViolation> {
+    let mut all = Vec::new();
+    for finding in findings {
+        let property = Some(finding.property);
+        let violations = finding.violations().iter().map(ToString::to_string);
+        all.extend(violations.map(|what| PropertyViolation { property, what }));
+    }
+    all
 }
 
 /// Reads the configuration of the run. If this fails and the file was modified, the error says so.
@@ -126,6 +146,7 @@ pub(crate) fn kind(file: &TrainFile) -> &'static str {
 /// Returns the ledger, or an error if it has no steps.
 fn some_steps(
     folder: &RunFolder,
+    file: &TrainFile,
     ledger: Option<Vec<LedgerStep>>,
 ) -> anyhow::Result<Vec<LedgerStep>> {
     let path = folder.ledger_path();
@@ -138,7 +159,7 @@ fn some_steps(
         _ => {}
     }
     let run = folder.path().display().to_string();
-    let resume = command_line(["grpo", "train", "--resume", &run]);
+    let resume = format!("grpo {}", resume_command("train", folder.path(), file));
     match last_state(folder.read_events()?) {
         Some(EventKind::Stopped { reason }) => anyhow::bail!(
             "nothing to audit: `{run}` stopped before its first step: {reason}; resume it with `{resume}`"
@@ -265,6 +286,7 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
         supervised_updates: 0,
         replay_updates: 0,
         max_reward_calls: None,
+        may_end_early: file.eval.patience > 0,
         completions_every: u64::from(file.save.completions_every),
         reference: reference(file.reference),
     };

@@ -11,10 +11,10 @@ use grpo_model::{
     ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight,
     write_adapter,
 };
-use grpo_report::command_of;
+use grpo_report::resume_command;
 use grpo_run::{
     EventKind, Existing, RunError, RunFolder, last_state, move_aside, sha256_of_manifest,
-    write_folder_atomically, write_manifest,
+    was_stopped_by_guard, write_folder_atomically, write_manifest,
 };
 
 use crate::config;
@@ -154,15 +154,36 @@ fn suspicious_weights(folder: &Path, model: &Transformer) -> Option<String> {
 pub(crate) fn unfinished_run(folder: &Path) -> Option<String> {
     let place = folder.canonicalize().ok()?;
     let run = RunFolder::open(place.parent()?).ok()?;
-    let state = match last_state(run.read_events().ok()?) {
+    let events = run.read_events().ok()?;
+    let is_guard = was_stopped_by_guard(&events);
+    let state = last_state(events);
+    let (is_final, resume) = ("and is not its final result", "resume the run to finish it");
+    let sentence = match state {
         Some(EventKind::Finished { .. }) => return None,
-        Some(EventKind::Stopped { .. }) => "a run that stopped before its end",
-        _ => "an unfinished run",
+        _ if run.is_locked() => {
+            format!(
+                "belongs to a run that is still training {is_final}; wait until it has finished"
+            )
+        }
+        // Resuming such a run does not continue it.
+        Some(EventKind::Stopped { .. }) if is_guard => format!(
+            "belongs to a run that did not reach its end: a guard stopped the run; `{}` shows why",
+            command_line(["grpo", "report", &run_around(folder).display().to_string()])
+        ),
+        Some(EventKind::Stopped { .. }) => {
+            format!("belongs to a run that stopped before its end {is_final}; {resume}")
+        }
+        _ => format!("belongs to an unfinished run {is_final}; {resume}"),
     };
-    Some(format!(
-        "{} belongs to {state} and is not its final result; resume the run to finish it",
-        folder.display()
-    ))
+    Some(format!("{} {sentence}", folder.display()))
+}
+
+/// Returns the run folder that contains a model, as the user would write it.
+fn run_around(model: &Path) -> PathBuf {
+    match model.parent() {
+        Some(run) if run != Path::new("") => run.to_owned(),
+        _ => PathBuf::from("."),
+    }
 }
 
 /// Checks that the model folder contains a model that continues text. A missing folder or `config.json`
@@ -280,9 +301,8 @@ fn unfinished_hint(path: &Path) -> Option<String> {
     if path.file_name()? != result_of(&keys) {
         return None;
     }
-    let folder = run.path().display().to_string();
-    let resume = command_line(["grpo", command_of(&keys), "--resume", &folder]);
-    Some(format!("; `{resume}` finishes the run and writes it"))
+    let resume = resume_command(&keys, run.path());
+    Some(format!("; `grpo {resume}` finishes the run and writes it"))
 }
 
 impl Loaded {

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_report::command_of;
 use grpo_run::{
-    Checkpoint, DataFile, Existing, Newest, RunDevices, RunFolder, RunInfo, RunLock, VerifiedFolder,
+    Checkpoint, DataFile, Existing, Newest, RenamedInput, RunDevices, RunFolder, RunInfo, RunLock,
+    VerifiedFolder,
 };
 
 use crate::config;
@@ -14,7 +15,7 @@ use crate::device::chosen;
 use crate::output::{command_line, say};
 use crate::recorded_device::{compute_alike, compute_on};
 use crate::recorded_folders::refuse_inside;
-use crate::used_inputs::{info_with_inputs, update_paths};
+use crate::used_inputs::{CurrentInfo, info_with_inputs, update_paths};
 use crate::written_by::result_of;
 
 /// Returns what happens to an existing run: with `force`, it is renamed.
@@ -138,9 +139,10 @@ pub(crate) fn config_of_run(
 pub(crate) fn config_with_inputs(
     folder: &RunFolder,
     command: &str,
+    renamed: &[RenamedInput],
 ) -> anyhow::Result<config::Loaded<toml::Table>> {
     let mut keys = config_of_run(folder, command)?;
-    update_paths(folder, &mut keys.value);
+    update_paths(&mut keys.value, renamed);
     Ok(keys)
 }
 
@@ -153,10 +155,10 @@ pub(crate) struct Reopened<T> {
 }
 
 /// Opens and locks a run to resume it. Checks that its configuration, loaded by `read`, and its
-/// input files have not changed.
+/// input files have not changed. `read` receives the inputs that were renamed.
 pub(crate) fn reopen<T>(
     run: &Path,
-    read: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
+    read: impl FnOnce(&RunFolder, &[RenamedInput]) -> anyhow::Result<T>,
 ) -> anyhow::Result<Reopened<T>> {
     let folder = RunFolder::open(run)?;
     // Nothing is changed in a run that is refused in the middle of it.
@@ -164,8 +166,8 @@ pub(crate) fn reopen<T>(
         return Err(foreign.into());
     }
     let lock = folder.lock()?;
-    let info = info_with_inputs(&folder)?;
-    let config = read(&folder)?;
+    let CurrentInfo { info, renamed } = info_with_inputs(&folder)?;
+    let config = read(&folder, &renamed)?;
     unchanged(Some(&folder), &info.data)?;
     folder.recover_checkpoints()?;
     folder.clear_leftovers()?;

@@ -1,6 +1,7 @@
 //! Append-only files and checkpoints of a run, for both GRPO and supervised training.
 
 use std::path::Path;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use grpo_run::{
@@ -13,9 +14,12 @@ use serde_json::{Map, Value};
 
 use crate::checkpoint::CheckpointSection;
 use crate::config;
-use crate::output::say;
+use crate::output::{say, say_aside};
 use crate::recorded_device::of_this_process;
-use crate::used_inputs::user_of;
+use crate::used_inputs::{Dependents, dependents_of_each};
+
+/// Whether the reason why checkpoints are kept was printed.
+static KEPT_NOTE: Once = Once::new();
 
 /// A line of `metrics.jsonl`.
 pub(crate) type Line = Map<String, Value>;
@@ -225,9 +229,21 @@ impl RunLog {
         let next = folder.kept_checkpoints(last.saturating_sub(1), besides, None)?;
         let outdated = folder.checkpoints()?.into_iter();
         let outdated = outdated.filter(|checkpoint| !next.contains(&checkpoint.step));
-        let used = outdated.filter(|checkpoint| user_of(&checkpoint.path).is_some());
+        let outdated: Vec<Checkpoint> = outdated.collect();
+        let paths: Vec<&Path> = outdated.iter().map(|checkpoint| &*checkpoint.path).collect();
+        let found = dependents_of_each(&paths);
+        if found.iter().any(|found| matches!(found, Dependents::Unknown)) {
+            KEPT_NOTE.call_once(|| {
+                say_aside(format_args!(
+                    "note: outdated checkpoints of {} are kept, because not all runs around it could be searched for one that was started from them; move the run to a folder with fewer files",
+                    folder.path().display()
+                ));
+            });
+        }
+        let is_kept = |found: &Dependents| !matches!(found, Dependents::Unused);
+        let used = outdated.iter().zip(found).filter(|(_, found)| is_kept(found));
         let besides: Vec<u64> =
-            used.map(|checkpoint| checkpoint.step).chain(besides.iter().copied()).collect();
+            used.map(|(checkpoint, _)| checkpoint.step).chain(besides.iter().copied()).collect();
         let besides = &*besides;
         write(&folder, &mut |step, manifest| {
             let kept = folder.kept_checkpoints(last, besides, Some(step))?;

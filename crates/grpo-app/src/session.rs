@@ -31,7 +31,7 @@ use crate::run_log::{observer_error, stopped_at_start};
 use crate::run_reward::{refuse_unasked, resume_command, say_how_to_resume};
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
-use crate::used_inputs::{say_kept, user_of};
+use crate::used_inputs::{Dependents, dependents, say_kept};
 use crate::{checkpoint, config, device, first_screen};
 
 /// A training run and its folder.
@@ -118,8 +118,8 @@ impl Session {
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         let &Resume { run, verify, is_finished, rollout_url, run_reward } = resume;
-        let reopened = reopen(run, |folder| {
-            let loaded = TrainFile::of_run(folder, &tasks)?;
+        let reopened = reopen(run, |folder, renamed| {
+            let loaded = TrainFile::of_run_with(folder, &tasks, renamed)?;
             loaded.value.check(&loaded.origin)?;
             refuse_unasked(&loaded.value, run, run_reward)?;
             Ok(loaded.value)
@@ -181,10 +181,11 @@ impl Session {
             }
             // The existing result is incomplete.
             let model = session.folder.path().join(session.kind);
-            let user = user_of(&model);
+            let found = dependents(&model);
             let aside = session.folder.move_aside(session.kind)?;
-            if let Some((user, aside)) = user.zip(aside) {
-                say_kept(&model, &aside, &user);
+            // An unfinished result is always renamed.
+            if let (Dependents::Used(_), Some(aside)) = (&found, aside) {
+                say_kept(&model, &aside, &found);
             }
             session.folder.move_aside("comparison.json")?;
         }

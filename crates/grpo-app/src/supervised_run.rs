@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use grpo_run::{
-    DataFile, Existing, RecordedDevice, RunFolder, RunInfo, RunLock, VerifiedFolder, verify,
+    DataFile, Existing, RecordedDevice, RenamedInput, RunFolder, RunInfo, RunLock, VerifiedFolder,
+    verify,
 };
 use grpo_train::{Objective, StopCause, SupervisedEnding, SupervisedTrainer};
 use serde::Serialize;
@@ -73,7 +74,7 @@ impl<F: DeserializeOwned> Request<F> {
         // Signals are handled from here on, including while loading.
         let interrupt = interrupt::flag()?;
         if let Some(earlier) = &arguments.resume {
-            let reopened = reopen(earlier, |folder| resumable(folder, command))?;
+            let reopened = reopen(earlier, |folder, renamed| resumable(folder, command, renamed))?;
             let Reopened { folder, lock, info, config } = reopened;
             stay_on_device(&folder, &info)?;
             for violation in violations_of_supervised(&folder) {
@@ -95,8 +96,12 @@ impl<F: DeserializeOwned> Request<F> {
     }
 }
 
-fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::Result<Loaded<F>> {
-    let keys = config_with_inputs(folder, command)?;
+fn resumable<F: DeserializeOwned>(
+    folder: &RunFolder,
+    command: &str,
+    renamed: &[RenamedInput],
+) -> anyhow::Result<Loaded<F>> {
+    let keys = config_with_inputs(folder, command, renamed)?;
     let run = folder.path().display();
     // Older versions wrote no checkpoints and no `save` section.
     let has_checkpoints = keys.value.contains_key("save");

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
-use grpo_report::command_of;
+use grpo_report::{command_of, resume_command};
 use toml::{Table, Value};
 
 use crate::config;
@@ -38,7 +38,7 @@ pub(crate) fn with_writer(error: anyhow::Error, configuration: Option<&Path>) ->
     let missing = Path::new(missing);
     let found = match configuration {
         Some(configuration) => writer(configuration, missing),
-        None => folders().iter().find_map(|folder| writer(&folder.join("-"), missing)),
+        None => folders().iter().find_map(|folder| writer_in(folder, None, missing)),
     };
     match found {
         Some(writer) => anyhow::anyhow!("{}; {writer}", &said[..end]),
@@ -61,17 +61,24 @@ fn folders() -> Vec<PathBuf> {
 /// Describes which command writes `missing`, and which pipeline runs it together with the
 /// configuration that needs it.
 pub(crate) fn writer(configuration: &Path, missing: &Path) -> Option<String> {
+    let folder = configuration.parent().unwrap_or(Path::new(""));
+    writer_in(folder, Some(configuration), missing)
+}
+
+/// Like [`writer`], from the configurations of a folder. `configuration` is the one that needs the input,
+/// if there is one.
+fn writer_in(folder: &Path, configuration: Option<&Path>, missing: &Path) -> Option<String> {
     if missing.as_os_str().is_empty() || missing.exists() {
         return None;
     }
-    let others = configurations_beside(configuration);
+    let others = configurations_in(folder, configuration);
     let (mut of_run, mut of_stage, mut pipeline) = (None, None, None);
     for (path, keys) in &others {
         let stages = keys.get("stages").and_then(Value::as_array);
         let stages = stages.into_iter().flatten().filter_map(Value::as_table);
         for stage in stages {
             of_stage = of_stage.or_else(|| words_of_stage(stage, missing));
-            let is_own = texts(stage, "config").any(|of| Path::new(of) == configuration);
+            let is_own = texts(stage, "config").any(|of| Some(Path::new(of)) == configuration);
             let is_repeated = texts(stage, "name").any(|name| name.contains("{seed}"));
             if pipeline.is_none() && is_own && !is_repeated {
                 pipeline = Some(command_line(["grpo", "run", &path.display().to_string()]));
@@ -101,12 +108,10 @@ pub(crate) fn result_of(keys: &Table) -> &'static str {
 
 /// Returns the command line that starts the run of a configuration, or continues it if it exists.
 fn words_of_run(run: &Path, configuration: &Path, keys: &Table) -> String {
-    let (option, path) = match run.join("run.json").is_file() {
-        true => (Some("--resume"), run),
-        false => (None, configuration),
-    };
-    let path = path.display().to_string();
-    command_line(["grpo", command_of(keys)].into_iter().chain(option).chain([&*path]))
+    match run.join("run.json").is_file() {
+        true => format!("grpo {}", resume_command(keys, run)),
+        false => command_line(["grpo", command_of(keys), &configuration.display().to_string()]),
+    }
 }
 
 /// Returns the command line of a stage without a configuration if it writes `missing`: one of its
@@ -135,17 +140,16 @@ fn texts<'a>(table: &'a Table, key: &str) -> impl Iterator<Item = &'a str> {
     one.into_iter().chain(list).filter_map(Value::as_str)
 }
 
-/// Reads the other configurations of a folder, in the order of their names. Files that are not valid
-/// are left out.
-fn configurations_beside(configuration: &Path) -> Vec<(PathBuf, Table)> {
-    let folder = configuration.parent().unwrap_or(Path::new(""));
+/// Reads the configurations of a folder other than `own`, in the order of their names. Files that are
+/// not valid are left out.
+fn configurations_in(folder: &Path, own: Option<&Path>) -> Vec<(PathBuf, Table)> {
     let listed = match folder.as_os_str().is_empty() {
         true => Path::new(".").read_dir(),
         false => folder.read_dir(),
     };
     let names = listed.into_iter().flatten().flatten().map(|entry| folder.join(entry.file_name()));
     let is_other = |path: &PathBuf| {
-        path.extension().is_some_and(|ending| ending == "toml") && path != configuration
+        path.extension().is_some_and(|ending| ending == "toml") && own != Some(path.as_path())
     };
     let mut paths: Vec<PathBuf> = names.filter(is_other).take(MOST_FILES).collect();
     paths.sort();

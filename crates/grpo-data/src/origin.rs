@@ -31,12 +31,23 @@ pub const STANDARD_INPUT: &str = "`-`: standard input is not read, because the e
 /// What to do about a `.tsv` file where `.csv` files are read, as the end of a message.
 pub const TSV_REMEDY: &str = "; rename it to end in `.csv`, which may have tabs between its cells";
 
+/// Returns the name that a file had before it was renamed to `NAME.old-1` or a higher number.
+fn original_name(name: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match name.rsplit_once(".old-") {
+        Some((original, number)) if is_number(number) => original,
+        _ => name,
+    }
+}
+
 impl FileOrigin {
     /// Creates the origin for a file, and also returns its lower-case extension without `.gz`.
-    /// Files whose name ends in `.gz` are compressed.
+    /// Files whose name ends in `.gz` are compressed. What follows the name of a file that was renamed
+    /// to keep it, as in `x.jsonl.old-1`, is ignored.
     pub fn new(path: &Path) -> (Self, String) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
+        let name = original_name(&name);
+        let plain = name.strip_suffix(".gz").unwrap_or(name);
         let ending = plain.rsplit_once('.').map_or("", |(_, ending)| ending).to_owned();
         (Self { path: path.into(), compressed: plain.len() < name.len() }, ending)
     }
@@ -206,4 +217,24 @@ pub fn read_text_file(path: &Path) -> Result<String, DataError> {
 
 fn line_ends(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renamed_files_keep_their_format() {
+        for (name, ending, compressed) in [
+            ("x.jsonl", "jsonl", false),
+            ("x.jsonl.old-1", "jsonl", false),
+            ("X.SMI.gz.old-12", "smi", true),
+            ("x.csv.old-", "old-", false),
+            ("x.csv.old-a", "old-a", false),
+        ] {
+            let (origin, found) = FileOrigin::new(Path::new(name));
+            assert_eq!(found, ending);
+            assert_eq!(origin.compressed, compressed);
+        }
+    }
 }

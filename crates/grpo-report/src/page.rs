@@ -331,7 +331,9 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
             ("best", best(*best_step, *reward, checkpoint.as_deref()))
         }
         EventKind::Stopped { reason } => ("stopped", reason.clone()),
-        EventKind::Finished { calls: None } => ("finished", "All steps completed.".to_owned()),
+        EventKind::Finished { calls: None } => {
+            ("finished", "Training ended as configured.".to_owned())
+        }
         EventKind::Finished { calls: Some(calls) } => {
             ("finished", format!("The reward scored {calls} distinct completions."))
         }

@@ -44,9 +44,9 @@ pub struct RunData {
     pub transforms: Vec<TransformCurve>,
     /// Draws the samples of the run, if they can be drawn.
     pub drawing: Option<Drawing>,
-    /// Result of auditing the run's files, shown as an additional criterion. `None` if the files
-    /// were not audited or have no violations.
-    pub audit: Option<Judged>,
+    /// Results of auditing the run's files, shown as additional criteria. Empty if the files were not
+    /// audited or have no violations.
+    pub audit: Vec<Judged>,
 }
 
 /// Distribution of the rewards in a recorded step.
@@ -69,10 +69,37 @@ pub fn command_of(config: &toml::Table) -> &'static str {
     found.map_or("train", |(_, command)| command)
 }
 
+/// Types of rewards that start programs or send completions to servers. A run with one of them resumes
+/// only if the user agrees.
+const EXTERNAL_REWARDS: [&str; 3] = ["command", "http", "python"];
+
+/// Returns the command that resumes a run with this recorded configuration, without the name of the
+/// program.
+pub fn resume_command(config: &toml::Table, run: &Path) -> String {
+    let run = run.display().to_string();
+    let mut words = vec![command_of(config).to_owned(), "--resume".to_owned(), shell_word(&run)];
+    if config.get("reward").is_some_and(is_external) {
+        words.push("--run-reward".to_owned());
+    }
+    words.join(" ")
+}
+
+/// Returns whether a reward, or one of its components, is external.
+fn is_external(reward: &toml::Value) -> bool {
+    match reward {
+        toml::Value::Table(table) => {
+            let name = table.get("type").and_then(toml::Value::as_str);
+            name.is_some_and(|name| EXTERNAL_REWARDS.contains(&name))
+                || table.iter().any(|(_, value)| is_external(value))
+        }
+        toml::Value::Array(values) => values.iter().any(is_external),
+        _ => false,
+    }
+}
+
 /// Returns the error of a run without steps. If it failed, the error has the reason.
 fn no_step(path: &Path, config: &toml::Table, events: Vec<Event>) -> ReportError {
-    let (command, run) = (command_of(config), path.display().to_string());
-    let resume = format!("grpo {command} --resume {}", shell_word(&run));
+    let resume = format!("grpo {}", resume_command(config, path));
     let path = path.to_owned();
     match last_state(events) {
         Some(EventKind::Stopped { reason }) => ReportError::Stopped { path, reason, resume },
@@ -136,7 +163,7 @@ impl RunData {
             criteria,
             transforms: Vec::new(),
             drawing: None,
-            audit: None,
+            audit: Vec::new(),
         })
     }
 
@@ -169,7 +196,7 @@ impl RunData {
             false => judge(&self.metrics, &self.events, self.comparison.as_ref(), &self.criteria),
             true => judge_supervised(&self.metrics, &self.events),
         };
-        verdict.criteria.extend(self.audit.clone());
+        verdict.criteria.extend(self.audit.iter().cloned());
         verdict
     }
 
@@ -209,4 +236,25 @@ pub(crate) fn rewards_of(step: u64, completions: &[CompletionRecord]) -> Option<
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resume_command_agrees_to_an_external_reward() {
+        for (config, expected) in [
+            ("[reward]\ntype = \"molecule\"", "train --resume 'my run'"),
+            ("[reward]\ntype = \"python\"", "train --resume 'my run' --run-reward"),
+            (
+                "[reward]\ntype = \"molecule\"\n[[reward.components]]\nexternal = { type = \"http\" }",
+                "train --resume 'my run' --run-reward",
+            ),
+            ("[pretrain]\nsteps = 1", "pretrain --resume 'my run'"),
+        ] {
+            let config: toml::Table = config.parse().unwrap();
+            assert_eq!(resume_command(&config, Path::new("my run")), expected);
+        }
+    }
 }

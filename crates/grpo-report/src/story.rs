@@ -48,6 +48,8 @@ impl Story {
             let criteria = if missed.len() == 1 { "Missed criterion" } else { "Missed criteria" };
             sentences.push(format!("{criteria}: {}.", missed.join(", ")));
         }
+        let warnings = verdict.criteria.iter().filter(|of| of.outcome == Outcome::Warning);
+        sentences.extend(warnings.map(|of| format!("Warning: {}.", of.sentence)));
         Self { tone, headline, sentences, tiles }
     }
 }

@@ -308,7 +308,15 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         );
     }
     match ended {
-        Some(_) if has_finished => return Judged::of(END, true, sentence),
+        Some(_) if has_finished => {
+            // Early stopping is recorded before the end.
+            if let Some(Event { step, what: EventKind::Stopped { reason }, .. }) =
+                latest.iter().rev().nth(1)
+            {
+                sentence += &format!("; stopped early after step {step}: {reason}");
+            }
+            return Judged::of(END, true, sentence);
+        }
         // Failures and early stopping are not guards. The reason tells the reader which of them it
         // was.
         Some(Event { step, what: EventKind::Stopped { reason }, .. }) => {

@@ -48,7 +48,7 @@ pub(crate) fn run(name: &str, steps: u64) -> RunData {
         best: None,
         transforms: Vec::new(),
         drawing: Some(Drawing { draw, canonical: |text| Some(text.to_uppercase()) }),
-        audit: None,
+        audit: Vec::new(),
     }
 }
 

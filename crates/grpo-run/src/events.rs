@@ -116,7 +116,8 @@ pub enum EventKind {
         /// Reason for the early end.
         reason: String,
     },
-    /// The run completed all steps, or used all calls of the reward.
+    /// The run completed all steps, used all calls of the reward, or no longer improved. In the last
+    /// case, `stopped` precedes it.
     Finished {
         /// Number of distinct completions that the reward has scored, if this ended the run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,4 +136,17 @@ pub fn last_state(events: Vec<Event>) -> Option<EventKind> {
             Finished { .. } | Interrupted {} | Resumed { .. } | Started {} | Stopped { .. }
         )
     })
+}
+
+/// Returns whether the last event is that a guard stopped the run, and not an error or a missing
+/// improvement.
+pub fn was_stopped_by_guard(events: &[Event]) -> bool {
+    let Some(Event { step, what: EventKind::Stopped { .. }, .. }) = events.last() else {
+        return false;
+    };
+    let is_cause = |event: &Event| match &event.what {
+        EventKind::Guard { action, .. } => event.step == *step && action != "warn",
+        _ => false,
+    };
+    events.iter().any(is_cause)
 }

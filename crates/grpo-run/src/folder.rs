@@ -77,6 +77,12 @@ impl RunFolder {
         })
     }
 
+    /// Returns whether another process is training the run. A lock that cannot be checked is not held.
+    pub fn is_locked(&self) -> bool {
+        self.has(LOCK).unwrap_or(false)
+            && matches!(self.folder.lock(LOCK, FileKind::File), Ok(Locked::Busy))
+    }
+
     /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.folder.path()

@@ -58,7 +58,7 @@ pub use comparison::{ComparedSample, Comparison, DiversityScale, Measure};
 pub use completions::{CompletionRecord, RecordedOutcome};
 pub use devices::{RecordedDevice, RunDevices};
 pub use error::RunError;
-pub use events::{Event, EventKind, EventProof, ProvenEvent, last_state};
+pub use events::{Event, EventKind, EventProof, ProvenEvent, last_state, was_stopped_by_guard};
 pub use folder::{RunFolder, RunLock, lock_folder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenamedInput {
     /// Path when the run was started.
-    pub was: PathBuf,
+    pub original: PathBuf,
     /// Path of the same contents now.
-    pub is: PathBuf,
+    pub current: PathBuf,
 }
 
 impl RenamedInput {
     /// Returns where a path below the input is now, or `None` for other paths.
     pub fn path_now(&self, path: &Path) -> Option<PathBuf> {
-        let rest = path.strip_prefix(&self.was).ok()?;
-        Some(if rest == Path::new("") { self.is.clone() } else { self.is.join(rest) })
+        let rest = path.strip_prefix(&self.original).ok()?;
+        Some(if rest == Path::new("") { self.current.clone() } else { self.current.join(rest) })
     }
 }
 
@@ -36,10 +36,10 @@ impl RunInfo {
             .collect();
         places.sort_unstable();
         places.dedup();
-        for was in places {
-            let is_covered = renamed.iter().any(|found| was.starts_with(&found.was));
-            if !is_covered && let Some(is) = renamed_to(was, &self.data) {
-                renamed.push(RenamedInput { was: was.to_owned(), is });
+        for original in places {
+            let is_covered = renamed.iter().any(|found| original.starts_with(&found.original));
+            if !is_covered && let Some(current) = renamed_to(original, &self.data) {
+                renamed.push(RenamedInput { original: original.to_owned(), current });
             }
         }
         for file in &mut self.data {
@@ -57,7 +57,7 @@ fn renamed_to(place: &Path, data: &[DataFile]) -> Option<PathBuf> {
     }
     let below: Vec<&DataFile> = data.iter().filter(|file| file.path.starts_with(place)).collect();
     let are_at = |folder: &Path| {
-        let now = RenamedInput { was: place.to_owned(), is: folder.to_owned() };
+        let now = RenamedInput { original: place.to_owned(), current: folder.to_owned() };
         below.iter().all(|file| now.path_now(&file.path).is_some_and(|path| file.is_at(&path)))
     };
     if are_at(place) {
@@ -100,7 +100,7 @@ mod tests {
             let renamed = info.find_renamed().into_iter();
             let here = |path: &Path| path.strip_prefix(place.path()).unwrap().display().to_string();
             let renamed: Vec<[String; 2]> =
-                renamed.map(|input| [here(&input.was), here(&input.is)]).collect();
+                renamed.map(|input| [here(&input.original), here(&input.current)]).collect();
             (renamed, info.data.iter().map(|file| here(&file.path)).collect::<Vec<_>>())
         };
         let unchanged = || (Vec::new(), files.map(str::to_owned).to_vec());

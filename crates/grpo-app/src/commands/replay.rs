@@ -21,12 +21,12 @@ use crate::run_files::{unchanged, unlisted};
 use crate::run_reward::refuse_unasked;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
-use crate::used_inputs::info_with_inputs;
+use crate::used_inputs::{CurrentInfo, info_with_inputs};
 
 pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
-    let info = info_with_inputs(&folder)?;
-    let loaded = TrainFile::of_run(&folder, tasks)?;
+    let CurrentInfo { info, renamed } = info_with_inputs(&folder)?;
+    let loaded = TrainFile::of_run_with(&folder, tasks, &renamed)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     file.refuse_unrepeatable("grpo replay")?;

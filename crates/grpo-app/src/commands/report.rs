@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use grpo_data::FileKind;
 use grpo_report::{AUDIT, Drawing, INPUTS, Judged, Outcome, RunData, TransformCurve, render};
 use grpo_rewards::{Desirability, RewardConfig};
-use grpo_run::RunFolder;
+use grpo_run::{EventKind, RunFolder, last_state, was_stopped_by_guard};
 
 use crate::args::ReportArguments;
 use crate::evidence::{violations_of_files, violations_of_supervised};
-use crate::output::{FileInPlace, Formats, check_output, say};
+use crate::output::{FileInPlace, Formats, check_output, command_line, say};
 use crate::phase::Phase;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
@@ -78,31 +78,40 @@ pub(crate) fn transform_curves(reward: &RewardConfig) -> Vec<TransformCurve> {
     reward.spec().desirabilities().into_iter().map(curve).collect()
 }
 
-/// Audits the files of a run and returns any violations as a failed criterion.
-fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
+/// Audits the files of a run and returns any violations as criteria: a failed one if its files contradict
+/// each other, and one on its inputs. A run that has finished no longer reads its inputs, so that changed
+/// ones are a warning.
+fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Vec<Judged>> {
     let folder = RunFolder::open(run)?;
     let violations = match config_of_run(&folder, "train") {
         Ok(_) => violations_of_files(run, tasks),
         Err(_) => violations_of_supervised(&folder),
     };
-    // The files of the run itself may be intact.
-    let of_inputs = format!("{}: ", grpo_run::INPUTS);
-    let name = match violations.iter().all(|violation| violation.starts_with(&of_inputs)) {
-        true => INPUTS,
-        false => AUDIT,
-    };
-    let sentence = match violations.as_slice() {
-        [] => return Ok(None),
-        [one] => one.clone(),
+    let (of_inputs, of_files): (Vec<_>, Vec<_>) =
+        violations.into_iter().partition(|violation| violation.property == Some(grpo_run::INPUTS));
+    let of_inputs: Vec<String> = of_inputs.into_iter().map(|violation| violation.what).collect();
+    let of_files: Vec<String> = of_files.iter().map(ToString::to_string).collect();
+    // The audit reports events that cannot be read.
+    let has_finished = folder.read_events().is_ok_and(|events| {
+        let is_by_guard = was_stopped_by_guard(&events);
+        is_by_guard || matches!(last_state(events), Some(EventKind::Finished { .. }))
+    });
+    let outcome = if has_finished { Outcome::Warning } else { Outcome::Failed };
+    let audit = summary(&of_files, run).map(|what| Judged::new(AUDIT, Outcome::Failed, what));
+    let inputs = summary(&of_inputs, run).map(|what| Judged::new(INPUTS, outcome, what));
+    Ok(audit.into_iter().chain(inputs).collect())
+}
+
+/// Returns the first violation and the number of the others. Returns `None` if there are none.
+fn summary(violations: &[String], run: &Path) -> Option<String> {
+    match violations {
+        [] => None,
+        [one] => Some(one.clone()),
         [first, more @ ..] => {
-            format!(
-                "{first}; and {} more (run `grpo audit {}` to see all)",
-                more.len(),
-                run.display()
-            )
+            let audit = command_line(["audit", &run.display().to_string()]);
+            Some(format!("{first}; and {} more (run `grpo {audit}` to see all)", more.len()))
         }
-    };
-    Ok(Some(Judged::new(name, Outcome::Failed, sentence)))
+    }
 }
 
 /// Prints one criterion of the verdict.
@@ -115,5 +124,6 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Passed => "passed",
         Outcome::Failed => "failed",
         Outcome::NotJudged => "not judged",
+        Outcome::Warning => "warning",
     }
 }

@@ -246,32 +246,16 @@ fn finish(
     if let (Some(best), false) = (&best, matches!(ending, Ending::Interrupted)) {
         observer.event(steps, best.clone())?;
     }
-    let ended = match ending {
-        Ending::Finished => EventKind::Finished { calls: None },
-        Ending::NoGain { step, best: (best, reward) } => {
-            let reason = format!(
-                "no evaluation up to step {step} improved on step {best}, which had a mean reward of {reward:.4}"
-            );
-            say(format_args!("stopped      {reason}"));
-            EventKind::Stopped { reason }
-        }
-        Ending::CallsUsed { calls } => {
-            let reason = format!(
-                "the reward has scored {calls} distinct completions (train.max_reward_calls)"
-            );
-            say(format_args!("finished     {reason}"));
-            EventKind::Finished { calls: Some(*calls as u64) }
-        }
-        Ending::Stopped { message } => EventKind::Stopped { reason: message.clone() },
-        Ending::RollBack { .. } => unreachable!("`train` handles roll-backs itself"),
-        Ending::Interrupted => {
-            observer.interrupted(training)?;
-            return Err(Interrupted.into());
-        }
-    };
+    if matches!(ending, Ending::Interrupted) {
+        observer.interrupted(training)?;
+        return Err(Interrupted.into());
+    }
+    let ended = end_of(ending);
     observer.save(training, kind)?;
     // Written last: a run with an ending event has saved its model.
-    observer.event(steps, ended)?;
+    for event in ended {
+        observer.event(steps, event)?;
+    }
     say_idle(folder, steps)?;
     let count = training.evaluated_count();
     let resume = resume_command("train", folder.path(), file);
@@ -310,6 +294,31 @@ fn finish(
             file.train.steps
         ),
         _ => refuse_without_score(session, observer),
+    }
+}
+
+/// Prints why the run ended, and returns the events that record it.
+fn end_of(ending: &Ending) -> Vec<EventKind> {
+    match ending {
+        Ending::Finished => vec![EventKind::Finished { calls: None }],
+        Ending::NoGain { step, best: (best, reward) } => {
+            let reason = format!(
+                "no evaluation up to step {step} improved on step {best}, which had a mean reward of {reward:.4}"
+            );
+            say(format_args!("stopped      {reason}"));
+            // Early stopping is a normal end: resuming the run would not continue it.
+            vec![EventKind::Stopped { reason }, EventKind::Finished { calls: None }]
+        }
+        Ending::CallsUsed { calls } => {
+            let reason = format!(
+                "the reward has scored {calls} distinct completions (train.max_reward_calls)"
+            );
+            say(format_args!("finished     {reason}"));
+            vec![EventKind::Finished { calls: Some(*calls as u64) }]
+        }
+        Ending::Stopped { message } => vec![EventKind::Stopped { reason: message.clone() }],
+        Ending::RollBack { .. } => unreachable!("`train` handles roll-backs itself"),
+        Ending::Interrupted => unreachable!("`finish` records an interruption itself"),
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
             Ok(())
         }
         Outcome::Failed => anyhow::bail!("not yet: {}", reasons(&failed)),
-        Outcome::NotJudged => {
+        Outcome::NotJudged | Outcome::Warning => {
             anyhow::bail!("no verdict: {}", reasons(&of(Outcome::NotJudged)))
         }
     }

@@ -1,5 +1,6 @@
 //! Loads configurations from files and `--set` options.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -220,15 +221,9 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
     }
     refuse_folder(path)?;
     let text = regular_file::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration {}", path.display()));
-    let parsed = text.and_then(|text| Ok((parse_text(path, &text)?, text)));
-    let (mut table, text) = parsed.map_err(|error| match holds_data(path) {
-        true => anyhow::anyhow!(
-            "{} holds data; expected a configuration file such as configs/molecules/grpo.toml, which names the data",
-            path.display()
-        ),
-        false => error,
-    })?;
+        .with_context(|| format!("cannot read the configuration {}", path.display()))
+        .map_err(|error| misread(path, None, error))?;
+    let mut table = parse_text(path, &text).map_err(|error| misread(path, Some(&text), error))?;
     // Different paths to the same file would hide a cycle.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if files.iter().any(|file| file.real == real) {
@@ -272,11 +267,48 @@ fn refuse_folder(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether the name is that of a file with molecules, texts or a table.
-fn holds_data(path: &Path) -> bool {
+/// Adds to the error of a file that is not a configuration what a configuration is, if the file's name is
+/// that of data. The error of a text that cannot be a configuration is replaced, because its line would
+/// not help.
+fn misread(path: &Path, text: Option<&str>, error: anyhow::Error) -> anyhow::Error {
+    const EXPECTED: &str =
+        "expected a configuration file such as configs/molecules/grpo.toml, which names the data";
     let (_, ending) = FileOrigin::new(path);
-    ["smi", "smiles", "csv", "tsv", "jsonl", "json", "parquet", "txt", "sdf"]
-        .contains(&ending.as_str())
+    let is_in = |endings: &[&str]| endings.contains(&ending.as_str());
+    let is_format = is_in(&["smi", "smiles", "csv", "tsv", "jsonl", "parquet", "sdf"]);
+    // Texts and JSON files may be configurations that have the wrong ending.
+    let may_be_either = is_in(&["txt", "json"]);
+    let is_binary = || {
+        let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+        causes.any(|cause| cause.kind() == io::ErrorKind::InvalidData)
+    };
+    let is_data = match text {
+        Some(text) => is_format || (may_be_either && !has_keys(text)),
+        None => (is_format || may_be_either) && is_binary(),
+    };
+    if is_data {
+        anyhow::anyhow!("{} holds data; {EXPECTED}", path.display())
+    } else if may_be_either {
+        anyhow::anyhow!("{error:#}; the ending .{ending} is that of data: {EXPECTED}")
+    } else {
+        error
+    }
+}
+
+/// Returns whether a line of a text is a section or a key of a configuration.
+fn has_keys(text: &str) -> bool {
+    let is_key = |name: &str| {
+        let name = name.trim();
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    };
+    let is_section = |line: &str| {
+        let name = line.strip_prefix('[').map(|rest| rest.trim_matches(['[', ']']));
+        // A list of JSON may begin like a section.
+        name.is_some_and(|name| is_key(name) && name.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    text.lines()
+        .map(str::trim)
+        .any(|line| is_section(line) || line.split_once('=').is_some_and(|(name, _)| is_key(name)))
 }
 
 /// Merges `over` into `under`. Tables are merged recursively, unless they have different types and
@@ -397,4 +429,42 @@ fn indexed(part: &str) -> (&str, Option<usize>) {
 
 fn line_of(text: &str, offset: usize) -> usize {
     text[..offset.min(text.len())].matches('\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_syntax_error_is_kept_whatever_the_ending_of_the_file() {
+        let place = tempfile::tempdir().unwrap();
+        let refusal = |name: &str, text: &[u8]| {
+            let path = place.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let error = load::<Table>(&path, &[]).err().unwrap();
+            format!("{error:#}").replace(&place.path().display().to_string(), "HERE")
+        };
+        let hint = "expected a configuration file such as configs/molecules/grpo.toml, which names the data";
+        let toml = b"run = \"run\"\n[train]\nsteps =\n";
+        let missing = "there is no value after `=`; add one";
+        for (name, end) in [
+            ("train.toml.txt", format!("; the ending .txt is that of data: {hint}")),
+            ("train.json", format!("; the ending .json is that of data: {hint}")),
+        ] {
+            let said = refusal(name, toml);
+            assert!(said.starts_with(&format!("HERE/{name}:3: ")), "{said}");
+            assert!(said.contains(missing) && said.ends_with(&end), "{said}");
+        }
+        let said = refusal("train.toml", toml);
+        assert!(said.starts_with("HERE/train.toml:3: ") && !said.contains(hint), "{said}");
+        for (name, text) in [
+            ("a.txt", &b"The quick brown fox.\n"[..]),
+            ("a.json", b"{\"prompt\": \"a = b\"}\n"),
+            ("a.json", b"[1, 2]\n"),
+            ("a.smi", b"CC=O\nC\n"),
+            ("a.parquet", &[0xff, 0xfe, 0]),
+        ] {
+            assert_eq!(refusal(name, text), format!("HERE/{name} holds data; {hint}"));
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! Checks what commands of a pipeline would refuse, before its first stage runs.
 
-use std::path::PathBuf;
-
 use clap::FromArgMatches;
 
 use crate::args::SampleArguments;
@@ -9,7 +7,7 @@ use crate::commands::compare::CompareArguments;
 use crate::commands::eval::EvalArguments;
 use crate::task::Tasks;
 
-use super::parsed::Parsed;
+use super::parsed::{Input, Parsed};
 
 /// Commands whose files and folders, except for outputs, all have to exist.
 const READERS: [&str; 9] =
@@ -30,7 +28,7 @@ pub(super) fn check_values(parsed: &Parsed, tasks: &Tasks) -> anyhow::Result<()>
 }
 
 /// Returns the files and folders that a command reads, with the options or arguments that name them.
-pub(super) fn inputs(parsed: &Parsed) -> Vec<(String, PathBuf)> {
+pub(super) fn inputs(parsed: &Parsed) -> Vec<Input> {
     match parsed.command() {
         Some((name, _)) if READERS.contains(&name) => parsed.inputs(),
         _ => Vec::new(),

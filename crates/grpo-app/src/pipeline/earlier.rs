@@ -31,6 +31,7 @@ impl Earlier {
         &mut self,
         stage: &StageSection,
         config: Option<&StageConfig>,
+        written: &Written,
         key: &str,
         origin: &Origin,
     ) -> anyhow::Result<()> {
@@ -57,8 +58,12 @@ impl Earlier {
         for (_, _, path) in run.chain(outputs) {
             self.writers.insert(spelled_out(path), stage.name.clone());
         }
+        // Options may name more outputs than the pipeline file lists.
+        for path in written.paths() {
+            self.writers.entry(spelled_out(path)).or_insert_with(|| stage.name.clone());
+        }
         if config.is_none() {
-            let folders = stage.outputs.iter().filter_map(|output| output.parent());
+            let folders = stage.outputs.iter().map(|output| folder_of(output));
             self.folders.extend(folders.map(spelled_out));
         }
         self.names.insert(stage.name.clone());
@@ -68,9 +73,7 @@ impl Earlier {
     /// Returns whether an earlier stage or summary may write this file or folder.
     pub(super) fn writes(&self, input: &Path) -> bool {
         // A stage without a run folder may write more files next to its outputs.
-        let folder = input.parent().filter(|folder| *folder != Path::new(""));
-        self.makes(input)
-            || folder.is_some_and(|folder| self.folders.contains(&spelled_out(folder)))
+        self.makes(input) || self.folders.contains(&spelled_out(folder_of(input)))
     }
 
     /// Returns whether this is an output of an earlier stage or summary, or in its folder.
@@ -128,6 +131,14 @@ impl Earlier {
             );
         }
         Ok(())
+    }
+}
+
+/// Returns the folder that contains a file: the current one for a name alone.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
     }
 }
 

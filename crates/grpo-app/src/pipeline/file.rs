@@ -15,7 +15,7 @@ use crate::task::Tasks;
 
 use super::arguments::{check_values, inputs};
 use super::earlier::Earlier;
-use super::parsed::Parsed;
+use super::parsed::{Input, Parsed};
 use super::section::{StageSection, check_seeds, has_seed, joined_seeds};
 use super::stage_config::StageConfig;
 use super::written::Written;
@@ -151,7 +151,7 @@ impl Pipeline {
             let set = if key == last { set.to_vec() } else { Vec::new() };
             let (stage, parsed) = Stage::new(section, set, commands, &key, &origin)?;
             check_arguments(&parsed, tasks, &earlier, &key, &origin)?;
-            earlier.add(&stage.section, stage.config.as_ref(), &key, &origin)?;
+            earlier.add(&stage.section, stage.config.as_ref(), &stage.written, &key, &origin)?;
             stages.push(stage);
         }
         let mut summary = Vec::new();
@@ -307,12 +307,11 @@ fn check_arguments(
     let name = parsed.command().map_or("", |(name, _)| name);
     check_values(parsed, tasks)
         .map_err(|error| anyhow::anyhow!("{}`grpo {name}`: {}", place(), sentence(&error)))?;
-    for (option, path) in inputs(parsed) {
+    for input in inputs(parsed) {
         ensure!(
-            path.exists() || earlier.writes(&path),
-            "{}`grpo {name}`: {option}{} does not exist, and no earlier stage writes it; correct the path",
-            place(),
-            path.display()
+            input.path.exists() || earlier.writes(&input.path),
+            "{}`grpo {name}`: {input} does not exist, and no earlier stage writes it; correct the path",
+            place()
         );
     }
     Ok(())
@@ -331,9 +330,9 @@ pub(crate) fn check_command(
     let parsed =
         Parsed::new(commands, command, words).map_err(|error| first_line(&error, &words[0]))?;
     check_values(&parsed, tasks)?;
-    let is_model = |option: &str| ["--model ", "--adapter "].contains(&option);
-    for (option, path) in inputs(&parsed).into_iter().filter(|(option, _)| !is_model(option)) {
-        ensure!(path.exists(), "{option}{} does not exist; check the path", path.display());
+    let is_model = |input: &Input| matches!(input.option.as_deref(), Some("--model" | "--adapter"));
+    for input in inputs(&parsed).iter().filter(|input| !is_model(input)) {
+        ensure!(input.path.exists(), "{input} does not exist; check the path");
     }
     Ok(())
 }
@@ -417,7 +416,7 @@ mod tests {
         );
         check(&moved, "a: runs/a, b: b");
         let split = "[[stages]]\nname = \"split\"\ncommand = \"split\"\narguments = [\"--input=x\"]\noutputs = [\"d/a.json\"]\n[[summary]]\ncommand = \"report\"\narguments = [\"runs/a\"]\n";
-        check(split, "split: d/a.json");
+        check(&format!("{TRAIN}{split}"), "a: runs/a, split: d/a.json");
     }
 
     #[test]
@@ -485,6 +484,31 @@ mod tests {
         );
     }
 
+    /// Outputs of options count, whether or not the stage lists them.
+    #[test]
+    fn a_stage_reads_what_an_earlier_one_writes() {
+        let stage = |name: &str, command: &str, arguments: &str, output: &str| {
+            format!(
+                "[[stages]]\nname = \"{name}\"\ncommand = \"{command}\"\narguments = {arguments}\noutputs = [\"{output}\"]\n"
+            )
+        };
+        let eval =
+            |file: &str| stage("b", "eval", &format!("[\"{file}\", \"-o=e.json\"]"), "e.json");
+        let first = |output: &str| {
+            stage("a", "describe", "[\"HERE/grpo.toml\", \"-o=reports/d.csv\"]", output)
+        };
+        check(
+            &format!("{}{}", first("data/a.jsonl"), eval("reports/d.csv")),
+            "a: data/a.jsonl, b: e.json",
+        );
+        // The command may write more files next to a listed one.
+        check(&format!("{}{}", first("a.jsonl"), eval("more.csv")), "a: a.jsonl, b: e.json");
+        check(
+            &format!("{}{}", first("data/a.jsonl"), eval("elsewhere/d.csv")),
+            "HERE/pipeline.toml:9: `grpo eval`: elsewhere/d.csv does not exist, and no earlier stage writes it; correct the path",
+        );
+    }
+
     #[test]
     fn stages_fit_those_before_them() {
         check(
@@ -494,6 +518,10 @@ mod tests {
         check(
             &format!("{TRAIN}{}", TRAIN.replace("\"a\"", "\"b\"")),
             "HERE/pipeline.toml:8: stages `a` and `b` both write runs/a; use a different folder for each",
+        );
+        check(
+            &format!("{TRAIN}[[summary]]\ncommand = \"report\"\narguments = [\"runs/b\"]\n"),
+            "HERE/pipeline.toml:7: `grpo report`: runs/b does not exist, and no earlier stage writes it; correct the path",
         );
         check(
             &format!("{TRAIN}inputs = [\"HERE/nothing\"]"),

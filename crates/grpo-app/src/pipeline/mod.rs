@@ -39,6 +39,7 @@ use file::{Pipeline, Stage, SummaryCommand, set_options};
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
 use summary::Outcome;
+use written::ChangedResult;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -277,7 +278,7 @@ fn run_stages(
                     "{:<width$} {place} is finished and reused{force}",
                     stage.name
                 ));
-                if let Some((path, place)) = stage.written.changed() {
+                if let Some(ChangedResult { path, place }) = stage.written.changed() {
                     say_aside(format_args!(
                         "{:<width$} warning: {} has changed since this pipeline wrote it, and is used as it is; rename {} to run the stage again",
                         stage.name,

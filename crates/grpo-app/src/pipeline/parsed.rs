@@ -1,8 +1,11 @@
 //! A command line of a stage, as the command's options describe it.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command};
+
+use crate::eval::Method;
 
 /// A valid command line of a command.
 pub(super) struct Parsed {
@@ -15,7 +18,32 @@ pub(super) struct Parsed {
 const OUTPUT: &str = "Output";
 
 /// Names of values that are paths.
-const PATHS: [&str; 3] = ["FILE", "FOLDER", "PATH"];
+const PATHS: [&str; 5] = ["FILE", "FOLDER", "PATH", "CONFIG", "RUN"];
+
+/// Name of values that are a file, or a name and files.
+const METHOD: &str = "METHOD";
+
+/// A file or folder that a command is told to write.
+pub(super) struct Output {
+    pub(super) path: PathBuf,
+    pub(super) is_folder: bool,
+}
+
+/// A file or folder that a command is told to read.
+pub(super) struct Input {
+    /// The option that names it, such as `--model`. `None` for an argument.
+    pub(super) option: Option<String>,
+    pub(super) path: PathBuf,
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(option) = &self.option {
+            write!(f, "{option} ")?;
+        }
+        write!(f, "{}", self.path.display())
+    }
+}
 
 impl Parsed {
     /// Parses the words of a command.
@@ -53,14 +81,14 @@ impl Parsed {
                 || parsed(&self.program, &[words, &[force]].concat()).is_ok())
     }
 
-    /// Returns the files and folders that the command is told to write, and whether each is a folder.
-    pub(super) fn written(&self) -> Vec<(PathBuf, bool)> {
+    /// Returns the files and folders that the command is told to write.
+    pub(super) fn written(&self) -> Vec<Output> {
         let mut written = Vec::new();
         for argument in self.arguments().filter(|argument| is_output(argument)) {
             let names = argument.get_value_names().unwrap_or_default();
             if let Some(name) = names.iter().find(|name| PATHS.contains(&name.as_str())) {
                 let is_folder = name.as_str() == "FOLDER";
-                written.extend(self.values(argument).map(|path| (path, is_folder)));
+                written.extend(self.values(argument).map(|path| Output { path, is_folder }));
             }
         }
         written
@@ -72,15 +100,26 @@ impl Parsed {
     }
 
     /// Returns the files and folders that options and arguments other than outputs name.
-    pub(super) fn inputs(&self) -> Vec<(String, PathBuf)> {
+    pub(super) fn inputs(&self) -> Vec<Input> {
         let mut inputs = Vec::new();
         for argument in self.arguments().filter(|argument| !is_output(argument)) {
             let names = argument.get_value_names().unwrap_or_default();
-            if names.iter().any(|name| PATHS.contains(&name.as_str())) {
-                let option = argument.get_long().map(|name| format!("--{name} "));
-                let option = option.unwrap_or_default();
-                inputs.extend(self.values(argument).map(|path| (option.clone(), path)));
-            }
+            let is_named = |of: &[&str]| names.iter().any(|name| of.contains(&name.as_str()));
+            let paths: Vec<PathBuf> = match (is_named(&PATHS), is_named(&[METHOD])) {
+                (true, _) => self.values(argument).collect(),
+                (false, true) => {
+                    let texts = self.values(argument);
+                    let texts = texts.map(|text| text.to_string_lossy().into_owned());
+                    // Other code refuses an invalid method.
+                    texts
+                        .filter_map(|text| Method::parse(&text).ok())
+                        .flat_map(|of| of.files)
+                        .collect()
+                }
+                (false, false) => continue,
+            };
+            let option = argument.get_long().map(|name| format!("--{name}"));
+            inputs.extend(paths.into_iter().map(|path| Input { option: option.clone(), path }));
         }
         inputs
     }

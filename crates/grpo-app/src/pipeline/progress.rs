@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
 use grpo_data::regular_file;
-use grpo_run::{DataFile, Event, EventKind, RunFolder, RunInfo};
+use grpo_run::{DataFile, Event, EventKind, RunFolder, RunInfo, was_stopped_by_guard};
 use serde_json::Value;
 
 use crate::run_files::config_of_run;
@@ -184,18 +184,6 @@ fn modified(path: &Path) -> anyhow::Result<SystemTime> {
 /// Returns whether a run has completed all steps.
 fn is_finished(events: &[Event]) -> bool {
     events.last().is_some_and(|last| matches!(last.what, EventKind::Finished { .. }))
-}
-
-/// Returns whether a guard ended a run, and not an error or a missing improvement.
-fn was_stopped_by_guard(events: &[Event]) -> bool {
-    let Some(Event { step, what: EventKind::Stopped { .. }, .. }) = events.last() else {
-        return false;
-    };
-    let is_cause = |event: &Event| match &event.what {
-        EventKind::Guard { action, .. } => event.step == *step && action != "warn",
-        _ => false,
-    };
-    events.iter().any(is_cause)
 }
 
 fn has_entries(folder: &Path) -> bool {

@@ -7,7 +7,7 @@ use grpo_run::DataFile;
 
 use crate::output::{is_device, is_same_place};
 
-use super::parsed::Parsed;
+use super::parsed::{Output, Parsed};
 use super::record::{StageRecord, WrittenPath};
 
 /// The files and folders that a command writes.
@@ -21,6 +21,13 @@ pub(super) struct Written {
     accepts_force: bool,
 }
 
+/// A result that has changed since a pipeline wrote it.
+pub(super) struct ChangedResult {
+    pub(super) path: PathBuf,
+    /// The file or folder that contains all results of the command.
+    pub(super) place: PathBuf,
+}
+
 impl Written {
     /// Returns what a command with these words writes. `listed` are the outputs of its stage.
     pub(super) fn of_command(parsed: &Parsed, words: &[String], listed: &[PathBuf]) -> Self {
@@ -29,7 +36,7 @@ impl Written {
             folders: Vec::new(),
             accepts_force: parsed.accepts_force(words),
         };
-        for (path, is_folder) in parsed.written() {
+        for Output { path, is_folder } in parsed.written() {
             if is_folder {
                 written.folders.push(path.clone());
             }
@@ -44,6 +51,11 @@ impl Written {
     /// Returns whether the command replaces existing files with `--force`.
     pub(super) fn accepts_force(&self) -> bool {
         self.accepts_force
+    }
+
+    /// Returns the files and folders that the command is known to write.
+    pub(super) fn paths(&self) -> &[PathBuf] {
+        &self.paths
     }
 
     /// Returns all paths that are not folders.
@@ -136,15 +148,14 @@ impl Written {
         places
     }
 
-    /// Returns a result that has changed since this pipeline wrote it, and the file or folder that contains
-    /// all results of the command.
-    pub(super) fn changed(&self) -> Option<(PathBuf, PathBuf)> {
+    /// Returns a result that has changed since this pipeline wrote it.
+    pub(super) fn changed(&self) -> Option<ChangedResult> {
         let mut known = self.known().into_iter();
         let is_changed =
             |own: &WrittenPath| own.sha256.is_some() && own.sha256 != sha256_of(&own.path);
         let WrittenPath { path, .. } = known.find(is_changed)?;
         let place = self.place_of(&path);
-        Some((path, place))
+        Some(ChangedResult { path, place })
     }
 
     /// Records that a command begins. What does not exist yet will be its own.

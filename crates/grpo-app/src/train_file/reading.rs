@@ -8,7 +8,7 @@ use grpo_data::{ConfigFault, Shortened, deserialize_settings};
 use grpo_report::command_of;
 use grpo_rewards::{IdentifiedReward, Reward, RewardConfig};
 use grpo_rollout::{EpisodeKind, EpisodeSection};
-use grpo_run::RunFolder;
+use grpo_run::{RenamedInput, RunFolder};
 use grpo_train::TrainError;
 use toml::{Table, Value};
 
@@ -21,6 +21,7 @@ use crate::prompts::PromptSection;
 use crate::run_files::config_with_inputs;
 use crate::task::Tasks;
 use crate::train_settings::TrainSettings;
+use crate::used_inputs::renamed_inputs;
 
 impl TrainFile {
     /// Reads a configuration file and applies `--set` overrides.
@@ -54,8 +55,20 @@ impl TrainFile {
         folder: &RunFolder,
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
+        Self::of_run_with(folder, tasks, &renamed_inputs(folder))
+    }
+
+    /// Like [`Self::of_run`], if the renamed inputs of the run are known.
+    ///
+    /// # Errors
+    /// Returns an error if [`Self::of_run`] fails.
+    pub(crate) fn of_run_with(
+        folder: &RunFolder,
+        tasks: &Tasks,
+        renamed: &[RenamedInput],
+    ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
-        let layers = config_with_inputs(folder, "train")?;
+        let layers = config_with_inputs(folder, "train", renamed)?;
         Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
     }
 

@@ -35,9 +35,11 @@ fn failed(set: &[&str]) -> (Place, Ended) {
     (place, ended)
 }
 
-/// Checks that audit and report say why there is nothing to show, and how to resume.
+/// Checks that audit and report say why there is nothing to show. Returns the command that resumes the run,
+/// which both of them name.
 #[track_caller]
-fn check_reason(place: &Place, reason: &str) {
+fn check_reason(place: &Place, reason: &str) -> Vec<String> {
+    let mut resume = Vec::new();
     for (command, start) in
         [("audit", "error: nothing to audit: `run`"), ("report", "error: `run`")]
     {
@@ -45,9 +47,11 @@ fn check_reason(place: &Place, reason: &str) {
         assert_eq!(ended.code, Some(1));
         let start = format!("{start} stopped before its first step: {reason}");
         assert!(ended.stderr.starts_with(&start), "{}", ended.stderr);
-        let end = "; resume it with `grpo train --resume run`\n";
-        assert!(ended.stderr.ends_with(end), "{}", ended.stderr);
+        let (_, named) = ended.stderr.split_once("; resume it with `grpo ").unwrap();
+        resume.push(named.strip_suffix("`\n").unwrap().to_owned());
     }
+    assert_eq!(resume[0], resume[1]);
+    resume[0].split_whitespace().map(str::to_owned).collect()
 }
 
 #[test]
@@ -59,9 +63,12 @@ fn a_run_that_fails_in_its_first_evaluation_says_how_to_go_on() {
     // It fails again for the same reason.
     let resume = ["train", "--resume", "run", "--run-reward"];
     assert_eq!(place.run(&resume).code, Some(1));
-    check_reason(&place, "the reward failed for");
+    assert_eq!(check_reason(&place, "the reward failed for"), resume);
+    let sampled = place.run(&["sample", "--model", "run/model"]);
+    let (_, named) = sampled.stderr.split_once("; `grpo ").unwrap();
+    let (named, _) = named.split_once("` finishes the run and writes it").unwrap();
     std::fs::remove_file(place.path("broken")).unwrap();
-    place.succeed(&resume);
+    place.succeed(&named.split_whitespace().collect::<Vec<_>>());
     let audited = place.succeed(&["audit", "run"]).stdout;
     assert!(!audited.contains("VIOLATED"), "{audited}");
     place.succeed(&["report", "run"]);
@@ -77,9 +84,9 @@ fn a_run_that_fails_in_its_first_evaluation_says_how_to_go_on() {
 #[test]
 fn a_run_that_fails_in_its_first_rollout_says_how_to_go_on() {
     let (place, _) = failed(&["eval.samples=0"]);
-    check_reason(&place, "the reward failed for");
+    let resume = check_reason(&place, "the reward failed for");
     std::fs::remove_file(place.path("broken")).unwrap();
-    place.succeed(&["train", "--resume", "run", "--run-reward"]);
+    place.succeed(&resume.iter().map(String::as_str).collect::<Vec<_>>());
     let audited = place.succeed(&["audit", "run"]).stdout;
     assert!(!audited.contains("VIOLATED"), "{audited}");
 }
@@ -105,7 +112,7 @@ fn a_run_that_fails_in_its_first_checkpoint_says_how_to_go_on() {
     let place = Place::for_training();
     let ended = failed_in_its_first_checkpoint(&place);
     assert!(ended.stdout.ends_with("resume       grpo train --resume run\n"), "{}", ended.stdout);
-    check_reason(&place, "cannot write");
+    assert_eq!(check_reason(&place, "cannot write"), ["train", "--resume", "run"]);
     place.succeed(&["train", "--resume", "run"]);
     let audited = place.succeed(&["audit", "run"]).stdout;
     assert!(!audited.contains("VIOLATED"), "{audited}");
@@ -144,16 +151,24 @@ fn a_changed_reward_file_is_not_a_contradiction_in_the_run() {
     let place = place(PYTHON);
     place.write("my_reward.py", REWARD);
     place.succeed(&["train", "train.toml"]);
+    let before = place.succeed(&["report", "run"]).stdout;
     place.write("my_reward.py", format!("{REWARD}# corrected\n"));
     let report = place.succeed(&["report", "run"]).stdout;
+    let (verdict, _) = before.split_once('\n').unwrap();
+    assert!(report.starts_with(&format!("{verdict}\n")), "{before}{report}");
     assert!(
-        report.starts_with("run: An input has changed since the run was started\n"),
+        report.contains("\n  warning     Inputs: `my_reward.py` (reward) changed after the run"),
         "{report}"
     );
-    assert!(
-        report.contains("Inputs: inputs: `my_reward.py` (reward) changed after the run"),
-        "{report}"
-    );
+    let page = place.read("run/report.html");
+    assert!(page.contains("<em>(warning)</em>"), "{page}");
+    // A run that has not finished cannot be resumed with another file.
+    let events = place.read("run/events.jsonl");
+    let unfinished = events.trim_end().rfind('\n').map_or("", |end| &events[..=end]);
+    place.write("run/events.jsonl", unfinished);
+    let report = place.succeed(&["report", "run"]).stdout;
+    assert!(report.contains("\n  failed      Inputs: `my_reward.py` (reward) changed"), "{report}");
+    place.write("run/events.jsonl", events);
     // Nothing but its records contradicts them.
     let ledger = place.read("run/ledger.jsonl");
     place.write("run/ledger.jsonl", ledger.replace("\"step\":2", "\"step\":7"));

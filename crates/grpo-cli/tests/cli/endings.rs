@@ -216,6 +216,41 @@ fn a_finished_run_does_not_continue() {
     }
 }
 
+/// Early stopping is a normal end, unlike a guard that stops a run.
+#[test]
+fn a_run_that_no_longer_improves_is_finished() {
+    let place = Place::new();
+    let patience = "every = 1\npatience = 2\nmin_gain = 5.0";
+    place.write("train.toml", configuration(8).replace("every = 4", patience));
+    place.succeed(&["train", "train.toml"]);
+    let ends = events(&place, "run");
+    let ends: Vec<&serde_json::Value> =
+        ends[ends.len() - 2..].iter().map(|event| &event["event"]).collect();
+    assert_eq!(ends, ["stopped", "finished"]);
+    let sample = ["sample", "--model", "run/model", "-n", "3"];
+    let sampled = place.succeed(&sample).stderr;
+    assert!(!sampled.contains("belongs to"), "{sampled}");
+    let audited = place.succeed(&["audit", "run"]).stdout;
+    assert!(!audited.contains("VIOLATED"), "{audited}");
+    let report = place.succeed(&["report", "run"]).stdout;
+    assert!(
+        report.contains("; stopped early after step 3: no evaluation up to step 3 improved"),
+        "{report}"
+    );
+    let expected = result(&place.path("run"));
+    let resumed = place.succeed(&["train", "--resume", "run"]).stdout;
+    let said = "finished     run: it ended after step 3 of 8, because the evaluations no longer improved (eval.patience); ";
+    assert!(resumed.starts_with(said), "{resumed}");
+    assert!(result(&place.path("run")) == expected);
+
+    let stops = "\n[[guards]]\nwatch = \"reward\"\nabove = -1.0\nsteps = 3\naction = \"stop\"\n";
+    place.write("train.toml", configuration(8) + stops);
+    assert_eq!(place.run(&["train", "train.toml", "--run", "stopped"]).code, Some(1));
+    let sampled = place.succeed(&["sample", "--model", "stopped/model", "-n", "3"]).stderr;
+    let said = "warning: stopped/model belongs to a run that did not reach its end: a guard stopped the run; `grpo report stopped` shows why\n";
+    assert!(sampled.contains(said), "{sampled}");
+}
+
 /// Resuming a finished run changes nothing and suggests a longer run.
 #[test]
 fn a_finished_run_is_finished() {

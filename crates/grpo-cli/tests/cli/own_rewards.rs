@@ -218,3 +218,15 @@ fn a_result_of_the_wrong_length_is_refused_before_the_run_begins() {
         assert!(!place.path("run").exists());
     }
 }
+
+/// The name of a renamed file no longer ends in `.py`.
+#[test]
+fn a_run_resumes_with_a_renamed_reward_file() {
+    let place = place(PYTHON);
+    place.succeed(&["train", "train.toml"]);
+    fs::rename(place.path("my_reward.py"), place.path("my_reward.py.old-1")).unwrap();
+    place.write("my_reward.py", "def reward(completion):\n    return 0.0\n");
+    let verified = place.succeed(&["train", "--resume", "run", "--run-reward", "--verify"]).stdout;
+    let note = "note         my_reward.py was replaced after the run started from it; the run uses the earlier one, which is now my_reward.py.old-1\n";
+    assert!(verified.contains(note), "{verified}");
+}

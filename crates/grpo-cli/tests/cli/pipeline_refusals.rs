@@ -7,7 +7,7 @@ use snapbox::str;
 use crate::support::{Place, train_toml};
 
 /// A pipeline of one stage that writes `mine.csv`.
-const MAKE: &str = r#"[[stages]]
+pub(crate) const MAKE: &str = r#"[[stages]]
 name = "make"
 command = "make-molecules"
 arguments = ["-n", "3", "-o", "mine.csv"]
@@ -254,6 +254,27 @@ fn values_that_a_later_command_would_refuse_are_found_first() {
         ("eval", &["run/x.smi", "--suite=molecule"], "--suite molecule: unknown suite; "),
         ("eval", &["run/x.smi", "-o=x.html"], "-o x.html: "),
         ("eval", &["nowhere.smi"], "nowhere.smi does not exist, and no earlier stage writes it; "),
+        ("eval", &["run/x.smi", "--reward=nowhere.toml"], "--reward nowhere.toml does not exist, "),
+        ("compare", &["a=run/x.smi,nowhere.smi", "run/y.smi"], "nowhere.smi does not exist, and "),
+        ("compare", &["run/x.smi", "nowhere.smi"], "nowhere.smi does not exist, and no earlier "),
+        (
+            "describe",
+            &["nowhere.csv"],
+            "nowhere.csv does not exist, and no earlier stage writes it",
+        ),
+        (
+            "logprob",
+            &["--model=run/model", "--input=nowhere.jsonl", "-o=x.jsonl"],
+            "--input nowhere.jsonl does not exist, ",
+        ),
+        (
+            "merge",
+            &["--model=run/model", "--adapter=nowhere", "-o=m"],
+            "--adapter nowhere does not exist, ",
+        ),
+        ("report", &["nowhere"], "nowhere does not exist, and no earlier stage writes it; "),
+        ("score", &["nowhere.toml", "run/x.smi"], "nowhere.toml does not exist, and no earlier "),
+        ("score", &["train.toml", "nowhere.smi"], "nowhere.smi does not exist, and no earlier "),
         ("compare", &["a=run/x.smi", "a=run/y.smi"], "two methods are named a; "),
         ("compare", &["a=run/x.smi", "run/y.smi", "--objectives=qed"], "--objectives lists 1 "),
     ] {

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use grpo_run::RunFolder;
+
 use crate::resume::{configuration, wait_for};
 use crate::support::{Ended, MOLECULES, PRETRAIN_TOML, Place, signal, train_toml};
 
@@ -42,6 +44,11 @@ fn a_supervised_run_keeps_the_model_from_which_another_run_started() {
     let check = ["train", "b.toml", "--set", "model=runs/a/model", "--check"];
     let checked = place.succeed(&check).stdout;
     assert!(checked.contains(&format!("note         {unfinished}")), "{checked}");
+    let lock = RunFolder::open(&place.path("runs/a")).unwrap().lock().unwrap();
+    let training = "runs/a/model belongs to a run that is still training and is not its final result; wait until it has finished\n";
+    let checked = place.succeed(&check).stdout;
+    assert!(checked.contains(&format!("note         {training}")), "{checked}");
+    drop(lock);
     let resumed = place.succeed(&["pretrain", "--resume", "runs/a"]);
     let note = "note: runs/b was started from runs/a/model, which is kept as runs/a/model.old-1; it resumes with that one\n";
     assert_eq!(resumed.stderr.matches(note).count(), 1, "{}", resumed.stderr);
@@ -54,6 +61,28 @@ fn a_supervised_run_keeps_the_model_from_which_another_run_started() {
     let refused = place.run(&["train", "--resume", "runs/b", "--verify"]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("is not the file that the run was started with"));
+}
+
+/// The name of a file that `grpo run --force` renamed no longer ends in that of its format.
+#[test]
+#[cfg(unix)]
+fn a_run_resumes_with_a_data_file_that_a_pipeline_renamed() {
+    let place = Place::new();
+    let molecules = MOLECULES.lines().filter_map(|line| line.split_whitespace().next());
+    let table: Vec<&str> = ["smiles"].into_iter().chain(molecules).collect();
+    place.write("mine.csv", table.join("\n") + "\n");
+    let config = PRETRAIN_TOML.replace("molecules.smi", "mine.csv");
+    place.write("a.toml", config.replace("epochs = 30", "epochs = 100"));
+    let child = place.spawn(&["pretrain", "a.toml", "--run", "runs/a"]);
+    place.wait_for_lines("runs/a/metrics.jsonl", 20);
+    signal(&child, "-INT");
+    assert_eq!(Ended::wait_for(child).code, Some(130));
+    place.write("p.toml", crate::pipeline_refusals::MAKE);
+    place.succeed(&["run", "p.toml", "--force"]);
+    assert!(place.path("mine.csv.old-1").is_file());
+    let resumed = place.succeed(&["pretrain", "--resume", "runs/a"]).stdout;
+    let note = "note         mine.csv was replaced after the run started from it; the run uses the earlier one, which is now mine.csv.old-1\n";
+    assert!(resumed.contains(note), "{resumed}");
 }
 
 #[test]

@@ -24,11 +24,11 @@ impl Verdict {
             }
             Outcome::Passed => ("passed", "Success"),
             Outcome::Failed if is_any(&[END], Outcome::Failed) => ("failed", "Stopped by a guard"),
-            Outcome::Failed if is_any(&[INPUTS], Outcome::Failed) => {
-                ("failed", "An input has changed since the run was started")
-            }
             Outcome::Failed if is_any(&[AUDIT], Outcome::Failed) => {
                 ("failed", "The files of the run contradict each other")
+            }
+            Outcome::Failed if is_any(&[INPUTS], Outcome::Failed) => {
+                ("failed", "An input has changed since the run was started")
             }
             Outcome::Failed if has_gained => ("mixed", "Reward improved, with trade-offs"),
             Outcome::Failed => ("failed", self.reason_of_failure().unwrap_or("Criteria not met")),
@@ -38,7 +38,7 @@ impl Verdict {
             Outcome::NotJudged if outcome_of(END) == Some(Outcome::NotJudged) => {
                 ("not_judged", "Not finished")
             }
-            Outcome::NotJudged => ("not_judged", "Not judged"),
+            Outcome::NotJudged | Outcome::Warning => ("not_judged", "Not judged"),
         }
     }
 

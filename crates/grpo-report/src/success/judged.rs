@@ -14,6 +14,8 @@ pub enum Outcome {
     Failed,
     /// The run does not have the required data.
     NotJudged,
+    /// The reader should know it, but it does not change the overall result.
+    Warning,
 }
 
 /// A criterion and its result.

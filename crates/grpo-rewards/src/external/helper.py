@@ -3,6 +3,7 @@
 Requires only Python 3.8 or later and its standard library. `python3 -c HELPER FILE FUNCTION...`
 """
 import asyncio
+import importlib.machinery
 import importlib.util
 import inspect
 import itertools
@@ -19,8 +20,13 @@ def load(file, names):
     """Returns the functions of a file; raises LookupError with a sentence."""
     file = os.path.abspath(file)
     sys.path[0] = os.path.dirname(file)
-    stem = os.path.splitext(os.path.basename(file))[0]
-    spec = importlib.util.spec_from_file_location(stem, file)
+    # A file that was renamed to keep it, as in my_reward.py.old-1, is still a Python file.
+    name, renamed = os.path.basename(file), None
+    original, _, number = name.rpartition(".old-")
+    if original.endswith(".py") and number.isdigit():
+        name, renamed = original, importlib.machinery.SourceFileLoader(original[:-3], file)
+    stem = os.path.splitext(name)[0]
+    spec = importlib.util.spec_from_file_location(stem, file, loader=renamed)
     if spec is None:
         raise LookupError(f"{file} is not a Python file; its name must end with .py")
     module = importlib.util.module_from_spec(spec)

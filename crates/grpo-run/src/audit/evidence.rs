@@ -47,6 +47,8 @@ pub struct Plan {
     pub replay_updates: usize,
     /// Number of distinct completions that the reward may score, if limited.
     pub max_reward_calls: Option<u64>,
+    /// Whether the run may finish before its last step, because its evaluations no longer improve.
+    pub may_end_early: bool,
     /// Number of steps between recorded completions; 0 for none.
     pub completions_every: u64,
     /// Settings of the reference policy.
@@ -167,6 +169,21 @@ impl Evidence {
     /// Returns whether files of `step` may be inconsistent ([`Self::rewritten_after`]).
     pub(super) fn is_rewritten(&self, step: u64) -> bool {
         self.rewritten_after().is_some_and(|after| step > after)
+    }
+
+    /// Returns whether early stopping ended the run after `step`: such an end is recorded as `stopped`
+    /// and then as `finished`.
+    pub(super) fn has_ended_early(&self, step: u64) -> bool {
+        let is_end = |pair: &[Event]| {
+            matches!(
+                pair,
+                [
+                    Event { step: stopped, what: EventKind::Stopped { .. }, .. },
+                    Event { step: finished, what: EventKind::Finished { calls: None }, .. },
+                ] if (*stopped, *finished) == (step, step)
+            )
+        };
+        self.plan.may_end_early && self.latest_events().windows(2).any(is_end)
     }
 
     /// Returns whether events prove that all files of a step were written.

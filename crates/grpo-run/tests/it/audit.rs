@@ -71,6 +71,7 @@ pub(crate) fn evidence(
             supervised_updates: 0,
             replay_updates: 0,
             max_reward_calls: None,
+            may_end_early: false,
             completions_every: 0,
             reference,
         },
@@ -335,6 +336,31 @@ fn a_run_that_finished_has_all_of_its_steps() {
     // The run was extended and resumed.
     run.events.push(event(3, EventKind::Resumed { device: None, gpu: None }));
     check(&run, &[]);
+}
+
+#[test]
+fn a_run_that_no_longer_improves_may_finish_early() {
+    let stopped = || event(3, EventKind::Stopped { reason: "no evaluation improved".into() });
+    let finished = || event(3, EventKind::Finished { calls: None });
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    run.plan.steps = 5;
+    run.plan.may_end_early = true;
+    run.events = vec![stopped(), finished()];
+    check(&run, &[]);
+    let lacks = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
+    run.events = vec![finished()];
+    check(&run, &[lacks]);
+    // The configuration has no early stopping.
+    run.events = vec![stopped(), finished()];
+    run.plan.may_end_early = false;
+    check(&run, &[lacks]);
+    // Lines at the end of the ledger were removed.
+    run.plan.may_end_early = true;
+    run.events = vec![
+        event(4, EventKind::Stopped { reason: "no evaluation improved".into() }),
+        event(4, EventKind::Finished { calls: None }),
+    ];
+    check(&run, &[&lacks.replace("after step 3", "after step 4")]);
 }
 
 #[test]

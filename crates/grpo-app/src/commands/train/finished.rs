@@ -15,6 +15,8 @@ pub(super) struct Finished {
     file: TrainFile,
     /// Its last step.
     step: u64,
+    /// Number of distinct completions that the reward scored, if their number ended the run.
+    calls: Option<u64>,
 }
 
 impl Finished {
@@ -23,15 +25,13 @@ impl Finished {
         let folder = RunFolder::open(run).ok()?;
         let file = TrainFile::of_run(&folder, tasks).ok()?.value;
         let last = folder.read_events().ok()?.pop()?;
-        if !matches!(last.what, EventKind::Finished { .. }) {
-            return None;
-        }
+        let EventKind::Finished { calls } = last.what else { return None };
         verify(&run.join(kind(&file))).ok()?;
         let Newest { whole, damaged } = Newest::of(folder.checkpoints().ok()?);
         // It is written after the last evaluation, which may have been interrupted.
         let is_evaluated = file.eval.samples == 0 || folder.comparison_path().exists();
         let is_whole = damaged.is_empty() && whole.is_some_and(|(step, _)| step == last.step);
-        (is_evaluated && is_whole).then_some(Self { file, step: last.step })
+        (is_evaluated && is_whole).then_some(Self { file, step: last.step, calls })
     }
 
     /// Checks the files of the run and prints that it is finished.
@@ -39,7 +39,7 @@ impl Finished {
     /// # Errors
     /// Returns an error if the run cannot be resumed, e.g. because one of its input files has changed.
     pub(super) fn check(&self, run: &Path, tasks: &Tasks) -> anyhow::Result<()> {
-        let _locked = reopen(run, |_| Ok(()))?;
+        let _locked = reopen(run, |_, _| Ok(()))?;
         for violation in violations_of_files(run, tasks) {
             say(format_args!("audit        {violation}"));
         }
@@ -49,12 +49,17 @@ impl Finished {
 
     /// Prints that the run is finished and how to train longer.
     pub(super) fn say(&self, run: &Path) {
-        let Self { file, step } = self;
+        let Self { file, step, calls } = self;
         let (kind, steps, run) = (kind(file), file.train.steps, run.display().to_string());
         let done = match u64::from(steps) == *step {
             true if steps == 1 => "its only step is done".to_owned(),
             true => format!("all {steps} steps are done"),
-            false => format!("it ended after step {step} of {steps}, at train.max_reward_calls"),
+            false if calls.is_some() => {
+                format!("it ended after step {step} of {steps}, at train.max_reward_calls")
+            }
+            false => format!(
+                "it ended after step {step} of {steps}, because the evaluations no longer improved (eval.patience)"
+            ),
         };
         let report = command_line(["report", &run]);
         say(format_args!("finished     {run}: {done}; `grpo {report}` shows the run"));
