@@ -91,7 +91,7 @@ pub struct EvalSection {
     pub(crate) every: u32,
     /// End the run after this many consecutive evaluations without a new best mean reward; 0 for
     /// never. Needs `every`.
-    patience: u32,
+    pub(crate) patience: u32,
     /// Minimum improvement for a new best; needs `every`.
     #[schemars(range(min = 0))]
     pub(crate) min_gain: f64,

@@ -201,7 +201,9 @@ fn a_reward_that_always_abstains_is_no_signal() {
     let (_, after) = after.split_once("[loss]").unwrap();
     let reward = "[reward]\ntype = \"python\"\nfile = \"none.py\"\ninvalid = \"send\"\n\n[loss]";
     place.write("train.toml", format!("{before}{reward}{after}"));
-    let ended = place.run(&["train", "train.toml", "--set", "eval.samples=0"]);
+    // The trial would refuse this reward.
+    let settings = ["--set", "eval.samples=0", "--set", "preflight.samples=0"];
+    let ended = place.run(&[&["train", "train.toml"], &settings[..]].concat());
     if ended.code != Some(0) {
         // The run may be stopped because it cannot learn.
         assert!(!ended.stderr.is_empty());
