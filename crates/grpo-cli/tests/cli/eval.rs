@@ -235,7 +235,7 @@ fn what_cannot_be_measured_is_refused() {
     place.write("g.tsv", "a\tb\n");
     place.refuse(
         &["eval", "g.tsv"],
-        str!["g.tsv: unknown format; expected a name that ends in .jsonl, .json, .csv, .smi, .txt (all of them also with .gz) or .parquet"],
+        str!["g.tsv: unknown format; expected a name that ends in .jsonl, .json, .csv, .smi, .txt (all of them also with .gz) or .parquet; rename it to end in `.csv`, which may have tabs between its cells"],
     );
     place.refuse(&["eval", "absent"], str!["cannot read absent: no such file or folder"]);
     place.write("other.jsonl", "{\"prompt\": \"a\", \"reference\": \"b\"}\n");

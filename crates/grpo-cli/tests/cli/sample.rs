@@ -130,11 +130,11 @@ fn refuses_invalid_sampling_arguments() {
     );
     check(
         &["--max-new-tokens", "0"],
-        str!["sampling: max_new_tokens = 0 is out of range; expected 1 or more"].into(),
+        str!["max_new_tokens = 0 is out of range; expected 1 or more"].into(),
     );
     check(
         &["--batch-size", "0"],
-        str!["sampling: batch_size = 0 is out of range; expected 1 or more"].into(),
+        str!["batch_size = 0 is out of range; expected 1 or more"].into(),
     );
     check(&["--not-in", "absent.smi"], str!["`absent.smi` does not exist; check the path"].into());
     check(

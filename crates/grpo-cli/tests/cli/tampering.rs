@@ -71,7 +71,8 @@ fn check(place: &Place, run: &str, tampering: &Tampering, others: bool) -> Optio
     }
     if others {
         let report = place.run(&["report", run]);
-        if report.code == Some(0) && !report.stdout.contains("failed      Audit: ") {
+        let says = ["failed      Audit: ", "failed      Inputs: ", "warning     Inputs: "];
+        if report.code == Some(0) && !says.iter().any(|said| report.stdout.contains(said)) {
             return Some(format!("{}: report: {}", tampering.kind, report.stdout));
         }
         let resumed = place.run(&["train", "--plain", "--resume", run]);

@@ -27,10 +27,10 @@ pub(crate) struct ConfigArguments {
     #[arg(value_name = "KEY")]
     key: Option<String>,
     /// List all keys
-    #[arg(long, conflicts_with = "key")]
+    #[arg(long, conflicts_with = "key", help_heading = "Keys")]
     all: bool,
     /// Print the JSON schema of the files of a command (train if none is named)
-    #[arg(long, value_name = "COMMAND", num_args = 0..=1, default_missing_value = "train", conflicts_with_all = ["key", "all"])]
+    #[arg(long, value_name = "COMMAND", num_args = 0..=1, default_missing_value = "train", conflicts_with_all = ["key", "all"], help_heading = "Keys")]
     schema: Option<String>,
 }
 
