@@ -2,6 +2,7 @@
 
 mod ahead;
 mod archive;
+mod bucketing;
 mod combined;
 mod configured;
 mod diversity_bonus;
@@ -17,15 +18,14 @@ use grpo_model::LanguageModel;
 
 pub use ahead::{AheadConfig, SamplingAhead, Staleness};
 pub use archive::{Archive, ArchivedCall};
+pub use bucketing::{BucketFn, Bucketing};
 pub use combined::{Combined, CombinedConfig};
 pub use configured::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, ParseExtension,
     ReadExamples, as_section, metrics_of_kinds, section,
 };
 pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
-pub use diversity_filter::{
-    BucketFn, BucketPenalty, Bucketing, DiversityFilter, DiversityFilterConfig,
-};
+pub use diversity_filter::{BucketPenalty, DiversityFilter, DiversityFilterConfig};
 pub use replay::{ReplayConfig, Variation};
 pub use score_archive::{ArchiveConfig, CallLimit, ScoreArchive, archived_calls};
 pub use similar_texts::{NewSimilarTexts, SimilarTexts};

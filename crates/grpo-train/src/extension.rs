@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
+use crate::extension_metrics::MetricSpec;
 use crate::{Cut, Decode, Ending, GradientSum, GrpoConfig, LearnResult, Learner, TrainError};
 
 /// A feature that is added to the steps of a run, e.g. a filter, a bonus, a replay or a curriculum.
@@ -286,31 +287,6 @@ pub struct Added {
     pub groups: Vec<Group>,
     /// Calls of external programs and servers for them.
     pub calls: Vec<ExternalCalls>,
-}
-
-/// A metric of an extension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetricSpec {
-    /// Name in `metrics.jsonl`.
-    pub name: &'static str,
-    /// What a configuration needs so that a run measures it, e.g. `a [combined] section`.
-    pub requires: &'static str,
-}
-
-/// Metrics of extensions that the guards of a run can name.
-#[derive(Clone, Debug, Default)]
-pub struct ExtensionMetrics {
-    /// Names of those that the run measures.
-    pub measured: BTreeSet<String>,
-    /// Those that other runs measure.
-    pub missing: Vec<MetricSpec>,
-}
-
-impl ExtensionMetrics {
-    /// Returns what a metric requires that the run does not measure.
-    pub(crate) fn requirement(&self, name: &str) -> Option<&'static str> {
-        self.missing.iter().find(|metric| metric.name == name).map(|metric| metric.requires)
-    }
 }
 
 /// Scores completions during a step.

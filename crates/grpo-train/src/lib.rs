@@ -15,6 +15,7 @@ mod error;
 mod eval_config;
 mod evaluation;
 mod extension;
+mod extension_metrics;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -51,9 +52,10 @@ pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
-    Added, ExtensionMetrics, MetricSpec, PolicyUpdate, Sampled, ScoredStep, Snapshot,
-    StepExtension, StepExtensions, StepSampler, StepScorer, UpdatedStep,
+    Added, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
+    StepScorer, UpdatedStep,
 };
+pub use extension_metrics::{ExtensionMetrics, MetricSpec};
 pub use group_diversity::Contributions;
 pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};

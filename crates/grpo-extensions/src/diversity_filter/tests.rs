@@ -5,6 +5,7 @@ use grpo_train::GrpoConfig;
 use proptest::prelude::*;
 
 use super::*;
+use crate::BucketFn;
 use crate::similar_texts::tests::Numbers;
 use crate::test_groups::group;
 
