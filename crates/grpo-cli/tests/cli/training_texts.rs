@@ -97,6 +97,18 @@ fn stop_strings_need_text() {
     );
 }
 
+/// Guards on metrics of extensions are also known where the number of steps follows from the prompts.
+#[test]
+fn a_run_of_epochs_has_the_guards_of_its_extensions() {
+    let place = place("llama");
+    let filter = "\n[diversity_filter]\nbucket = \"text\"\nmin_reward = 0.0\n";
+    place.write("train.toml", TRAIN.replace("steps = 3", "epochs = 1") + filter);
+    place.succeed(&["train", "train.toml", "--check"]);
+    place.succeed(&["train", "train.toml"]);
+    let recorded = place.read("run/config.toml");
+    assert!(recorded.contains("watch = \"diversity_filter/penalized\""), "{recorded}");
+}
+
 #[test]
 fn trains_an_adapter_without_changing_its_base() {
     for family in ["gpt2", "llama", "qwen2", "qwen3"] {
