@@ -1,7 +1,5 @@
 //! How a run ended.
 
-use crate::{Action, GuardTrigger};
-
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
@@ -37,24 +35,4 @@ pub enum Ending {
         /// Message from the guard.
         message: String,
     },
-}
-
-impl Ending {
-    /// Returns the ending requested by guards that were triggered in `step`, counted from 1.
-    pub(crate) fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Self> {
-        let action = Action::of(triggers)?;
-        let decisive: Vec<&GuardTrigger> =
-            triggers.iter().filter(|trigger| trigger.action.name() == action.name()).collect();
-        let messages: Vec<&str> = decisive.iter().map(|trigger| trigger.message.as_str()).collect();
-        let message = messages.join("; ");
-        match action {
-            Action::Warn => None,
-            Action::Stop => Some(Self::Stopped { message }),
-            Action::RollBack { learning_rate_factor, kl_coef_factor } => {
-                let since = decisive.iter().map(|trigger| trigger.since).min();
-                let since = since.and_then(|since| u32::try_from(since).ok()).unwrap_or(step);
-                Some(Self::RollBack { since, learning_rate_factor, kl_coef_factor, message })
-            }
-        }
-    }
 }

@@ -8,7 +8,7 @@ use crate::conditional_metrics::is_conditional;
 use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE, guard_fault};
 use crate::metric_names::{is_occasional, is_of_machine, is_of_reward, nearest};
 use crate::metrics::reward_metrics;
-use crate::{Metrics, RewardNames, TrainError};
+use crate::{Ending, Metrics, RewardNames, TrainError};
 
 /// All guards for a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +65,26 @@ impl Action {
             (a, b) if a >= b => a,
             (_, b) => b,
         })
+    }
+}
+
+impl Ending {
+    /// Returns the ending requested by guards that were triggered in `step`, counted from 1.
+    pub(crate) fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Self> {
+        let action = Action::of(triggers)?;
+        let decisive: Vec<&GuardTrigger> =
+            triggers.iter().filter(|trigger| trigger.action.name() == action.name()).collect();
+        let messages: Vec<&str> = decisive.iter().map(|trigger| trigger.message.as_str()).collect();
+        let message = messages.join("; ");
+        match action {
+            Action::Warn => None,
+            Action::Stop => Some(Self::Stopped { message }),
+            Action::RollBack { learning_rate_factor, kl_coef_factor } => {
+                let since = decisive.iter().map(|trigger| trigger.since).min();
+                let since = since.and_then(|since| u32::try_from(since).ok()).unwrap_or(step);
+                Some(Self::RollBack { since, learning_rate_factor, kl_coef_factor, message })
+            }
+        }
     }
 }
 
