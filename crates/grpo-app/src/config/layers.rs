@@ -446,7 +446,7 @@ mod tests {
         };
         let hint = "expected a configuration file such as configs/molecules/grpo.toml, which names the data";
         let toml = b"run = \"run\"\n[train]\nsteps =\n";
-        let missing = "there is no value after `=`; add one";
+        let missing = "there is no value; write a number";
         for (name, end) in [
             ("train.toml.txt", format!("; the ending .txt is that of data: {hint}")),
             ("train.json", format!("; the ending .json is that of data: {hint}")),

@@ -495,17 +495,17 @@ mod tests {
         let eval =
             |file: &str| stage("b", "eval", &format!("[\"{file}\", \"-o=e.json\"]"), "e.json");
         let first = |output: &str| {
-            stage("a", "describe", "[\"HERE/grpo.toml\", \"-o=reports/d.csv\"]", output)
+            stage("a", "eval", "[\"HERE/grpo.toml\", \"-o=reports/d.json\"]", output)
         };
         check(
-            &format!("{}{}", first("data/a.jsonl"), eval("reports/d.csv")),
+            &format!("{}{}", first("data/a.jsonl"), eval("reports/d.json")),
             "a: data/a.jsonl, b: e.json",
         );
         // The command may write more files next to a listed one.
         check(&format!("{}{}", first("a.jsonl"), eval("more.csv")), "a: a.jsonl, b: e.json");
         check(
-            &format!("{}{}", first("data/a.jsonl"), eval("elsewhere/d.csv")),
-            "HERE/pipeline.toml:9: `grpo eval`: elsewhere/d.csv does not exist, and no earlier stage writes it; correct the path",
+            &format!("{}{}", first("data/a.jsonl"), eval("elsewhere/d.json")),
+            "HERE/pipeline.toml:9: `grpo eval`: elsewhere/d.json does not exist, and no earlier stage writes it; correct the path",
         );
     }
 
