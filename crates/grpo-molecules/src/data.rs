@@ -11,7 +11,8 @@ use grpo_app::data::{
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::schema::Keys;
 use grpo_data::{
-    Codec, ConfigFault, DataError, Example, Examples, Ranges, TextCodec, deserialize_settings,
+    Codec, ConfigFault, DataError, Example, Examples, FileOrigin, Ranges, TextCodec,
+    deserialize_settings,
 };
 use grpo_model::{ModelConfig, ModelError};
 use rayon::prelude::*;
@@ -38,9 +39,9 @@ pub(crate) fn format() -> DataFormat {
 /// Returns whether a `[data]` section refers to a file of molecules, i.e. a `.smi` or `.csv` file,
 /// optionally compressed (`.gz`).
 fn is_of_molecules(data: &Table) -> bool {
-    let file = data.get("file").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
-    let plain = file.strip_suffix(".gz").unwrap_or(&file);
-    !data.contains_key("replies") && [".smi", ".csv"].iter().any(|end| plain.ends_with(end))
+    let file = data.get("file").and_then(Value::as_str).unwrap_or_default();
+    let (_, ending) = FileOrigin::new(Path::new(file));
+    !data.contains_key("replies") && ["smi", "csv"].contains(&&*ending)
 }
 
 /// The keys of `[data]` that are specific to molecules.
