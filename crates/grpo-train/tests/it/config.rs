@@ -397,7 +397,7 @@ fn guards_on_metrics_of_extensions() {
         kinds.iter().filter_map(own).collect()
     };
     let all = configured(
-        "[train]\nstaleness = 1\n[combined]\nfile = \"a.jsonl\"\n[replay]\nproposals = 2\n[diversity_bonus]\nweight = 0.1\nmeasure = \"bleu\"\n[diversity_filter]\nbucket = \"text\"",
+        "[train]\nstaleness = 1\n[combined]\nfile = \"a.jsonl\"\nmeasure = \"bleu\"\n[replay]\nproposals = 2\n[diversity_bonus]\nweight = 0.1\nmeasure = \"bleu\"\n[diversity_filter]\nbucket = \"text\"",
     );
     assert_eq!(all.len(), kinds.len());
     for metric in kinds.iter().flat_map(|kind| kind.metrics) {

@@ -122,6 +122,7 @@ fn layers_without_positions_do_not_know_the_order() {
     for (family, depends) in [(&example::SQUARED, true), (&UNROTATED, false)] {
         let mut json = example::config().unwrap().json().clone();
         json.insert("num_hidden_layers".to_owned(), 1.into());
+        json.insert("model_type".to_owned(), family.name.into());
         let model = shaken(ModelConfig::new(family, json).unwrap(), 2.0).valid();
         let [one, other] = [&IDS[..], &swapped].map(|ids| hidden(&model, &[ids]));
         let apart = one[6 * 16..].iter().zip(&other[6 * 16..]);
