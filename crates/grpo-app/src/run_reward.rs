@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
+use grpo_report::{RUN_REWARD, resume_line};
 use grpo_run::RunFolder;
 
 use crate::output::{command_line, say};
 use crate::train_file::TrainFile;
-
-/// The option with which the user agrees.
-const OPTION: &str = "--run-reward";
 
 /// Checks that the user agreed if the reward of a run starts programs or sends completions to servers.
 ///
@@ -21,7 +19,7 @@ pub(crate) fn refuse_unasked(file: &TrainFile, run: &Path, has_agreed: bool) -> 
     }
     let mut words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    words.push(OPTION.to_owned());
+    words.push(RUN_REWARD.to_owned());
     anyhow::bail!(
         "the reward of {} {}, as its config.toml says; if you trust this run folder, use `grpo {}`",
         run.display(),
@@ -32,10 +30,7 @@ pub(crate) fn refuse_unasked(file: &TrainFile, run: &Path, has_agreed: bool) -> 
 
 /// Returns the command that resumes a run with this configuration, without the name of the program.
 pub(crate) fn resume_command(command: &str, run: &Path, file: &TrainFile) -> String {
-    let run = run.display().to_string();
-    let mut words = vec![command, "--resume", &run];
-    words.extend((!file.reward.spec().external().is_empty()).then_some(OPTION));
-    command_line(&words)
+    resume_line(command, run, !file.reward.spec().external().is_empty())
 }
 
 /// Prints how to continue a run that failed. `trained` is the folder with the policy, if the run has

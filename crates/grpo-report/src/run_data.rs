@@ -73,15 +73,21 @@ pub fn command_of(config: &toml::Table) -> &'static str {
 /// only if the user agrees.
 const EXTERNAL_REWARDS: [&str; 3] = ["command", "http", "python"];
 
+/// The option with which the user agrees to run an external reward.
+pub const RUN_REWARD: &str = "--run-reward";
+
 /// Returns the command that resumes a run with this recorded configuration, without the name of the
 /// program.
 pub fn resume_command(config: &toml::Table, run: &Path) -> String {
-    let run = run.display().to_string();
-    let mut words = vec![command_of(config).to_owned(), "--resume".to_owned(), shell_word(&run)];
-    if config.get("reward").is_some_and(is_external) {
-        words.push("--run-reward".to_owned());
-    }
-    words.join(" ")
+    resume_line(command_of(config), run, config.get("reward").is_some_and(is_external))
+}
+
+/// Returns the line that resumes a run of `command`, without the name of the program. It agrees to run the
+/// reward if that `is_external`.
+pub fn resume_line(command: &str, run: &Path, is_external: bool) -> String {
+    let run = shell_word(&run.display().to_string());
+    let option = if is_external { format!(" {RUN_REWARD}") } else { String::new() };
+    format!("{command} --resume {run}{option}")
 }
 
 /// Returns whether a reward, or one of its components, is external.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use grpo_report::RUN_REWARD;
 use grpo_run::RunFolder;
 
 use crate::output::command_line;
@@ -183,7 +184,7 @@ impl Stage {
         };
         let recorded = config_of_run(&RunFolder::open(&config.run)?, &self.command)?.value;
         let is_same = has_same_reward(&config.keys, &recorded);
-        Ok(is_same.then(|| "--run-reward".to_owned()))
+        Ok(is_same.then(|| RUN_REWARD.to_owned()))
     }
 
     fn refusal_of_set(&self) -> String {
