@@ -166,21 +166,11 @@ pub struct ConfiguredRun<'a> {
     pub has_prompts: bool,
 }
 
-impl ConfiguredRun<'_> {
-    /// Checks that no other extension of the run is one of `names`.
-    ///
-    /// # Errors
-    /// Returns an error that names `key` and the other one.
-    pub fn refuse_with(&self, key: &str, names: &[&str]) -> Result<(), ConfigFault> {
-        refuse_with(key, self.extensions, names)
-    }
-}
-
 /// Checks that none of the `extensions` of a run is one of `names`.
 ///
 /// # Errors
 /// Returns an error that names `key` and the other one.
-pub(crate) fn refuse_with(
+pub fn refuse_with(
     key: &str,
     extensions: &[&'static str],
     names: &[&str],

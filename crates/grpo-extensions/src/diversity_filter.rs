@@ -21,7 +21,7 @@ use toml::Table;
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 use crate::{
     Bucketing, BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts,
-    as_section, section,
+    as_section, refuse_with, section,
 };
 
 /// Name of the section and the extension.
@@ -72,7 +72,7 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
 
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
         refuse_aggregation(run.config)?;
-        run.refuse_with(SECTION, &["diversity_bonus"])
+        refuse_with(SECTION, run.extensions, &["diversity_bonus"])
     }
 
     /// Warns if the policy keeps sampling completions for full buckets.

@@ -13,7 +13,6 @@ mod similar_texts;
 #[cfg(test)]
 mod test_groups;
 
-use configured::refuse_with;
 use grpo_model::LanguageModel;
 
 pub use ahead::{AheadConfig, SamplingAhead, Staleness};
@@ -22,7 +21,7 @@ pub use bucketing::{BucketFn, Bucketing};
 pub use combined::{Combined, CombinedConfig};
 pub use configured::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, ParseExtension,
-    ReadExamples, as_section, metrics_of_kinds, section,
+    ReadExamples, as_section, metrics_of_kinds, refuse_with, section,
 };
 pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{BucketPenalty, DiversityFilter, DiversityFilterConfig};
