@@ -3,7 +3,7 @@
 use grpo_core::{LossConfig, Surrogate};
 use grpo_data::ConfigFault;
 
-use crate::guard_config::{GuardConfig, guard_fault};
+use crate::guard_config::{GuardConfig, missing_metric};
 
 /// The setting without which a metric does not exist. `*` at the end matches the rest of a name.
 const REQUIRED: &[(&str, &str)] = &[
@@ -52,9 +52,7 @@ pub(crate) fn refuse_missing(
             _ => loss.mismatch.is_some() || corrects,
         };
         if !exists {
-            let fault =
-                format!("watch = \"{watch}\": this run has no such metric; it requires {setting}");
-            return Err(guard_fault(guard, "watch", &fault));
+            return Err(missing_metric(guard, watch, setting));
         }
     }
     Ok(())

@@ -126,6 +126,13 @@ pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFaul
     ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
 }
 
+/// Creates an error for the guard with this index, counted from 0, because the run does not measure what it
+/// watches.
+pub(crate) fn missing_metric(guard: usize, watch: &str, requires: &str) -> ConfigFault {
+    let fault = format!("watch = \"{watch}\": this run has no such metric; it requires {requires}");
+    guard_fault(guard, "watch", &fault)
+}
+
 impl GuardConfig {
     /// Validates the guard with this index, counted from 0, for a type of run.
     pub(crate) fn check(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
@@ -145,9 +152,7 @@ impl GuardConfig {
         if let Guarded::Grpo { extensions, .. } = run
             && let Some(requires) = extensions.requirement(watch)
         {
-            let fault =
-                format!("watch = \"{watch}\": this run has no such metric; it requires {requires}");
-            return refuse("watch", fault);
+            return Err(missing_metric(guard, watch, requires));
         }
         if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
             let fault =
