@@ -150,7 +150,7 @@ fn run(tasks: &Tasks, arguments: &BenchPmoArguments) -> anyhow::Result<()> {
         quiet: arguments.quiet,
         command: "grpo bench-pmo",
     };
-    let runs = runs.train(tasks)?;
+    let runs = tasks.train(runs)?;
     if arguments.check {
         return Ok(());
     }

@@ -12,17 +12,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-
-use crate::evaluate::compare::CompareArguments;
-use crate::evaluate::dynamics::DynamicsArguments;
-use crate::evaluate::eval::EvalArguments;
-use crate::evaluate::judge::JudgeArguments;
-use crate::evaluate::score::ScoreArguments;
-use crate::inspect::adapter_layers::AdapterLayersArguments;
-use crate::inspect::attention::AttentionArguments;
-use crate::inspect::devices::DevicesArguments;
-use crate::orchestrate::pipeline::PipelineArguments;
-use crate::orchestrate::sweep::SweepArguments;
 use grpo_task::args::{RunArguments, SampleArguments};
 use grpo_task::device::DeviceName;
 
@@ -35,6 +24,16 @@ pub(crate) use self::models::{
 };
 pub(crate) use self::program::{Asked, AskedCommand, parse, program};
 pub(crate) use self::training::{TrainArguments, TrialArguments};
+use crate::evaluate::compare::CompareArguments;
+use crate::evaluate::dynamics::DynamicsArguments;
+use crate::evaluate::eval::EvalArguments;
+use crate::evaluate::judge::JudgeArguments;
+use crate::evaluate::score::ScoreArguments;
+use crate::inspect::adapter_layers::AdapterLayersArguments;
+use crate::inspect::attention::AttentionArguments;
+use crate::inspect::devices::DevicesArguments;
+use crate::orchestrate::pipeline::PipelineArguments;
+use crate::orchestrate::sweep::SweepArguments;
 
 /// Heading for the options shared by all commands.
 const GLOBAL: &str = "Global options";

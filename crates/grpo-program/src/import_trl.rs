@@ -25,12 +25,13 @@ mod yaml;
 
 use std::path::{Path, PathBuf};
 
+use grpo_task::config;
+use grpo_task::task::Tasks;
+
 use self::draft::{Draft, Report};
 use self::source::Given;
 pub(crate) use self::steps::Setting;
 use crate::train_file::TrainFile;
-use grpo_task::config;
-use grpo_task::task::Tasks;
 
 /// An imported configuration.
 pub(crate) struct Imported {

@@ -17,6 +17,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+use grpo_task::task::{Task, Tasks};
+use grpo_task::{config, device, interrupt, output, written_by};
 
 use crate::args::{Asked, AskedCommand, Command};
 use crate::evaluate::{compare, dynamics, eval, judge, logprob, sample, score};
@@ -26,8 +28,6 @@ use crate::inspect::{
 use crate::models::{init, merge, train_tokenizer};
 use crate::orchestrate::{pipeline, sweep};
 use crate::train::{pretrain, ranks, trial};
-use grpo_task::task::{Task, Tasks};
-use grpo_task::{config, device, interrupt, output, written_by};
 
 /// Runs the command given by the process arguments and returns the exit code. `revision` is the git
 /// revision of the program, which is recorded in runs.

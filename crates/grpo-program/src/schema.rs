@@ -6,6 +6,8 @@ mod plain;
 
 use grpo_data::schema::{Keys, add_keys, reference};
 use grpo_extensions::ExtensionKind;
+use grpo_task::task::{Task, Tasks};
+use grpo_task::train_settings::TrainSettings;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -14,8 +16,6 @@ use crate::orchestrate::pipeline::PipelineFile;
 use crate::train::pretrain::{DataKeys, PretrainFile};
 use crate::train_file::OpenKeys;
 use crate::train_file::prompts::PromptKeys;
-use grpo_task::task::{Task, Tasks};
-use grpo_task::train_settings::TrainSettings;
 
 /// Returns the schemas of the files of all commands, each with its name: that of the command, and what it
 /// trains if a task defines that.

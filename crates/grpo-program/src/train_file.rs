@@ -15,6 +15,9 @@ use grpo_data::{Codec, ConfigFault};
 use grpo_model::Policy;
 use grpo_rewards::RewardConfig;
 use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
+use grpo_task::config::Origin;
+use grpo_task::source::Source;
+use grpo_task::train_settings::TrainSettings;
 use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 
 #[cfg(feature = "schema")]
@@ -24,9 +27,6 @@ pub(crate) use self::reading::LoadedReward;
 pub(crate) use self::start::Start;
 use crate::train_file::extensions::Extensions;
 use crate::train_file::prompts::PromptSection;
-use grpo_task::config::Origin;
-use grpo_task::source::Source;
-use grpo_task::train_settings::TrainSettings;
 
 /// Configuration of `grpo train`.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::models::no_thinking_switch;
 use grpo_data::schema::Keys;
 use grpo_data::{
     Augmentation, ChatOptions, ChatTemplate, Codec, ConfigFault, DataError, ExampleFile, Examples,
@@ -12,6 +11,8 @@ use grpo_data::{
 };
 use grpo_model::{ModelConfig, ModelError};
 use toml::Table;
+
+use crate::models::no_thinking_switch;
 
 /// A file format for the `[data]` section.
 #[derive(Clone, Copy)]

@@ -15,14 +15,13 @@ use grpo_data::statistics::mean;
 use grpo_eval::MeasureError;
 use grpo_eval::stats::{Bootstrap, Direction};
 
-use crate::output::{four_decimals, say_aside};
-
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
 pub use self::pass_rule::PassRule;
 pub use self::records::references;
 pub use self::rows::row;
 pub use self::rows::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
 pub use self::text::TEXT_SUITE;
+use crate::output::{four_decimals, say_aside};
 
 /// A set of metrics for one kind of text.
 #[derive(Clone, Copy, Debug)]

@@ -370,8 +370,14 @@ impl Tasks {
         Self { tasks, train_runs }
     }
 
-    pub(crate) fn train_runs(&self) -> TrainRuns {
-        self.train_runs
+    /// Trains all runs, one after another, except those that are finished. Returns them ordered by
+    /// variant and seed.
+    ///
+    /// # Errors
+    /// Returns an error if a configuration is invalid, if the folder contains something else, or if a
+    /// run fails.
+    pub fn train(&self, runs: TrainingRuns) -> anyhow::Result<Vec<TrainedRun>> {
+        (self.train_runs)(runs, self)
     }
 
     /// Returns an iterator over the tasks in registration order.

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::task::Tasks;
-
 /// Training runs of a configuration with several values and seeds.
 #[derive(Debug)]
 pub struct TrainingRuns {
@@ -34,16 +32,4 @@ pub struct TrainedRun {
     pub seed: u64,
     /// Run folder.
     pub folder: PathBuf,
-}
-
-impl TrainingRuns {
-    /// Trains all runs, one after another, except those that are finished. Returns them ordered by
-    /// variant and seed.
-    ///
-    /// # Errors
-    /// Returns an error if a configuration is invalid, if the folder contains something else, or if a
-    /// run fails.
-    pub fn train(self, tasks: &Tasks) -> anyhow::Result<Vec<TrainedRun>> {
-        (tasks.train_runs())(self, tasks)
-    }
 }

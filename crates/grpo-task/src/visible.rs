@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use crate::output::note_closed;
-
 pub use grpo_data::number_cell;
+
+use crate::output::note_closed;
 
 /// Escapes control characters that a terminal would interpret, e.g. as `\u001b`. All output of the
 /// program is escaped. Otherwise, untrusted text could set the terminal title or hide lines of an

@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use anyhow::Context;
+use grpo_task::output::note_closed;
+use grpo_task::task::Tasks;
 
 use crate::args;
 use crate::args::CompletionsArguments;
-use grpo_task::output::note_closed;
-use grpo_task::task::Tasks;
 
 pub(crate) fn run(arguments: &CompletionsArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let (mut program, _) = args::program(tasks);

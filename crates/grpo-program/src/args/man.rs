@@ -4,11 +4,11 @@ use std::io::Write;
 
 use anyhow::Context;
 use clap_mangen::Man;
+use grpo_task::output::{FileInPlace, say};
+use grpo_task::task::Tasks;
 
 use crate::args;
 use crate::args::ManArguments;
-use grpo_task::output::{FileInPlace, say};
-use grpo_task::task::Tasks;
 
 pub(crate) fn run(arguments: &ManArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = &arguments.folder;

@@ -8,13 +8,13 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 use grpo_data::{plain_numbers, without_passwords};
-
-use crate::args::{Arguments, Command, GLOBAL};
-use crate::train::ranks::let_first_report;
 use grpo_task::device::DeviceName;
 use grpo_task::output::{check_written, note_closed, note_lost, say_aside, say_error};
 use grpo_task::task::{CommandGroup, TaskCommand, Tasks};
 use grpo_task::visible::visible;
+
+use crate::args::{Arguments, Command, GLOBAL};
+use crate::train::ranks::let_first_report;
 
 /// A parsed command line.
 pub(crate) struct Asked {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use grpo_report::{comparison_charts, render_comparison};
-
-use crate::evaluate::comparison::{Compared, Method};
-use crate::evaluate::eval::{ColumnArguments, suite, suite_named};
 use grpo_task::eval::{Generations, SuiteOptions};
 use grpo_task::output::{FileInPlace, Formats, SVG, command_line, refuse_same, say, table};
 use grpo_task::phase::Phase;
 use grpo_task::task::Tasks;
+
+use crate::evaluate::comparison::{Compared, Method};
+use crate::evaluate::eval::{ColumnArguments, suite, suite_named};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -10,9 +10,8 @@ use grpo_eval::stats::{
     compare_unpaired,
 };
 use grpo_eval::{ParetoFront, SeedSummary};
-use serde::{Serialize, Serializer};
-
 use grpo_task::eval::{Columns, Generations, Measured, Suite, SuiteOptions};
+use serde::{Serialize, Serializer};
 
 /// A method with its files, one per seed.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,10 +7,10 @@ use grpo_report::{
     BaselineTest, ComparedMethod, ComparisonPage, FrontChart, MetricDirection, MetricValue,
     Significance,
 };
+use grpo_task::eval::Suite;
 
 use super::comparison::{Compared, MethodResult, Tested};
 use super::measured_steps::Dynamics;
-use grpo_task::eval::Suite;
 
 /// What the intervals of the page are.
 const INTERVAL: &str = "95 % bootstrap interval over prompts";

@@ -1,9 +1,9 @@
 //! Comparisons as Markdown and LaTeX tables.
 
 use grpo_eval::stats::Conclusion;
+use grpo_task::output::four_decimals;
 
 use super::comparison::{Compared, MethodResult, TestKind};
-use grpo_task::output::four_decimals;
 
 /// A cell: the mean, its spread and the mark of a test.
 struct Cell {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use grpo_report::{ComparedMethod, ComparisonPage, PhaseBoundary, render_comparison};
-use serde_json::json;
-
-use crate::evaluate::eval::suite;
-use crate::evaluate::measured_steps::Dynamics;
 use grpo_task::eval::Generations;
 use grpo_task::output::{FileInPlace, Formats, command_line, refuse_same, say, table};
 use grpo_task::phase::Phase;
 use grpo_task::task::Tasks;
+use serde_json::json;
+
+use crate::evaluate::eval::suite;
+use crate::evaluate::measured_steps::Dynamics;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

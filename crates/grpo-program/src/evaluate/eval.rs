@@ -11,9 +11,6 @@ use anyhow::Context;
 use clap::Args;
 use grpo_data::statistics::{mean, standard_error};
 use grpo_eval::stats::Direction;
-use serde_json::{Map, Value, json};
-
-use crate::train_file::LoadedReward;
 use grpo_task::config::nearest;
 use grpo_task::eval::{
     Columns, DEFAULT_PASS, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE,
@@ -22,7 +19,9 @@ use grpo_task::output::{FileInPlace, JSON, say, say_aside, table};
 use grpo_task::phase::Phase;
 use grpo_task::task::Tasks;
 use grpo_task::visible::data_output;
+use serde_json::{Map, Value, json};
 
+use crate::train_file::LoadedReward;
 use rewarded::Rewarded;
 
 #[derive(Debug, Args)]

@@ -18,16 +18,16 @@ use grpo_eval::stats::{Bootstrap, rater_agreement};
 use grpo_servers::{
     Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices,
 };
+use grpo_task::eval::Generations;
+use grpo_task::output::{
+    FileInPlace, JSON, Progress, refuse_input, refuse_same, say, say_aside, sentence,
+};
 use serde_json::{Map, Value, json};
 
 use self::shown::{
     is_one_per_prompt, number, show_pairs, show_per_prompt, show_scores, show_usage,
 };
 use crate::evaluate::eval::ColumnArguments;
-use grpo_task::eval::Generations;
-use grpo_task::output::{
-    FileInPlace, JSON, Progress, refuse_input, refuse_same, say, say_aside, sentence,
-};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

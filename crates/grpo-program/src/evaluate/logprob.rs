@@ -9,15 +9,15 @@ use grpo_data::{
 };
 use grpo_model::{CompletionScores, Frozen, Policy, all_logprobs, score_completions};
 use grpo_run::{CompletionLogprobs, LogprobTable};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
-
-use crate::args::LogprobArguments;
 use grpo_task::device;
 use grpo_task::models::{Trained, load};
 use grpo_task::output::{FileInPlace, Formats, JSON_LINES, refuse_same, say_aside};
 use grpo_task::task::Tasks;
 use grpo_task::visible::data_output;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::args::LogprobArguments;
 
 /// Keys of sampled completions that are not copied to the output: they describe how the completion was
 /// sampled, or repeat what is in the output.

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_run::RunFolder;
-use serde::Serialize;
-
 use grpo_task::eval::{Generations, Suite, SuiteOptions};
+use serde::Serialize;
 
 /// Metrics of the completions of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use grpo_data::ChatOptions;
-
 use grpo_task::args::SampleArguments;
 use grpo_task::device;
 use grpo_task::models::{Trained, load};

@@ -12,11 +12,6 @@ use grpo_data::{FileOrigin, counted};
 use grpo_report::transforms;
 use grpo_rewards::{Outcome, PartName, Reward, RewardConfig, RewardInput};
 use grpo_run::column_of_part;
-use serde_json::{Map, Value};
-use unicode_width::UnicodeWidthStr;
-
-use crate::inspect::report::transform_curves;
-use crate::train_file::LoadedReward;
 use grpo_task::eval::{CompletionRow, RowFormat};
 use grpo_task::output::{
     CSV, FileInPlace, SVG, four_decimals, reason_line, refuse_same, say, say_aside, shortened,
@@ -25,6 +20,11 @@ use grpo_task::output::{
 use grpo_task::phase::Phase;
 use grpo_task::task::Tasks;
 use grpo_task::visible::{data_output, number_cell, text_cell, visible};
+use serde_json::{Map, Value};
+use unicode_width::UnicodeWidthStr;
+
+use crate::inspect::report::transform_curves;
+use crate::train_file::LoadedReward;
 
 /// Key of the prompt, and name of its column in tables of scores.
 const PROMPT: &str = "prompt";

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::args::ImportTrlArguments;
-use crate::import_trl::{Setting, import};
 use grpo_task::output::{FileInPlace, Formats, say, say_data};
 use grpo_task::task::Tasks;
+
+use crate::args::ImportTrlArguments;
+use crate::import_trl::{Setting, import};
 
 const CONFIGURATION: Formats = Formats { written: "a configuration in TOML", endings: &["toml"] };
 const TEMPLATE: Formats = Formats { written: "a chat template", endings: &["jinja"] };

@@ -1,9 +1,9 @@
 //! Prints the report as tables.
 
 use comfy_table::ContentArrangement;
+use grpo_task::output::{say, table};
 
 use super::draft::Report;
-use grpo_task::output::{say, table};
 
 /// Prints the non-empty parts of the report.
 pub(super) fn print(report: &Report) {

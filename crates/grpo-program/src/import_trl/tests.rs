@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use grpo_task::config;
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
@@ -12,7 +13,6 @@ use super::steps::Setting;
 use super::yaml::parse_yaml;
 use super::{drafted, elsewhere, import, rules, source, writer};
 use crate::train_file::TrainFile;
-use grpo_task::config;
 
 /// What most files have.
 const PLAIN: &str = "\

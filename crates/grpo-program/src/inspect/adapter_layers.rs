@@ -7,10 +7,9 @@ use clap::Args;
 use grpo_data::statistics::{mean, population_variance};
 use grpo_eval::{LowRankUpdate, UpdateSize};
 use grpo_model::LoraMatrices;
+use grpo_task::output::{FileInPlace, JSON, say, table};
 use rayon::prelude::*;
 use serde::Serialize;
-
-use grpo_task::output::{FileInPlace, JSON, say, table};
 
 /// Singular values that are reported.
 const TOP: usize = 5;

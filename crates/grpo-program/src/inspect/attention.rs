@@ -7,12 +7,11 @@ use clap::Args;
 use grpo_data::{ChatOptions, PromptSource, counted};
 use grpo_model::WeightPrecision;
 use grpo_report::AttentionMaps;
-use serde_json::json;
-
 use grpo_task::device;
 use grpo_task::models::{Trained, read, warn_about};
 use grpo_task::output::{FileInPlace, Formats, say_aside};
 use grpo_task::task::Tasks;
+use serde_json::json;
 
 /// Longest sequence. The maps grow with the square of the length.
 const LONGEST: usize = 256;

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use grpo_run::{Finding, Verdict};
+use grpo_task::output::{say, say_data};
+use grpo_task::task::Tasks;
 use serde::Serialize;
 
 use crate::args::AuditArguments;
 use crate::inspect::evidence::{Depth, findings};
-use grpo_task::output::{say, say_data};
-use grpo_task::task::Tasks;
 
 pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let run = arguments.run.display();

@@ -2,11 +2,10 @@
 
 use burn::tensor::Device;
 use clap::Args;
-use serde::Serialize;
-
 use grpo_task::device;
 use grpo_task::device::{Backend, DeviceName, formats, tensor_core_formats, verify};
 use grpo_task::output::{say, say_data, table};
+use serde::Serialize;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -9,17 +9,17 @@ use grpo_run::{
     ReferencePlan, ReferenceUpdate, RunError, RunFolder, StoredWeights, audit, audit_records,
     last_state, unreadable, verify,
 };
+use grpo_task::device;
+use grpo_task::models::{Trained, read};
+use grpo_task::output::sentence;
+use grpo_task::task::Tasks;
+use grpo_task::violations::{PropertyViolation, violations_of};
 use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::inspect::run_reward::resume_command;
 use crate::train_file::TrainFile;
-use grpo_task::device;
-use grpo_task::models::{Trained, read};
-use grpo_task::output::sentence;
-use grpo_task::task::Tasks;
-use grpo_task::violations::{PropertyViolation, violations_of};
 
 /// Depth of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

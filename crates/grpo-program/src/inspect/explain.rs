@@ -7,14 +7,14 @@ use comfy_table::Table;
 use grpo_core::TokenOutcome;
 use grpo_data::Codec;
 use grpo_run::RunFolder;
+use grpo_task::output::{say, say_data, table};
+use grpo_task::task::Tasks;
 use serde_json::Value;
 
 use crate::args::ExplainArguments;
 use crate::inspect::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
 use crate::inspect::recorded::of_step;
 use crate::train_file::TrainFile;
-use grpo_task::output::{say, say_data, table};
-use grpo_task::task::Tasks;
 
 pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;

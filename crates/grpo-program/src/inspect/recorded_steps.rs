@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use grpo_run::{LedgerStep, RunDevices, RunFolder};
+use grpo_task::recorded_device::difference;
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
-
-use grpo_task::recorded_device::difference;
 
 /// Metrics and ledger lines of all steps after a given step.
 #[derive(Default)]

@@ -8,6 +8,12 @@ use grpo_model::{Frozen, Policy};
 use grpo_rewards::{RewardInput, RewardRunner};
 use grpo_rollout::{Decode, Engine, StepKey};
 use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunDevices, RunFolder};
+use grpo_task::checkpoint;
+use grpo_task::output::{Progress, say};
+use grpo_task::recorded_device::{compute_alike, compute_on};
+use grpo_task::run_files::{unchanged, unlisted};
+use grpo_task::task::Tasks;
+use grpo_task::used_inputs::{CurrentInfo, info_with_inputs};
 use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
@@ -16,12 +22,6 @@ use crate::inspect::recorded_steps::RecordedSteps;
 use crate::inspect::run_reward::refuse_unasked;
 use crate::train_file::prompts::Prompts;
 use crate::train_file::{Start, TrainFile};
-use grpo_task::checkpoint;
-use grpo_task::output::{Progress, say};
-use grpo_task::recorded_device::{compute_alike, compute_on};
-use grpo_task::run_files::{unchanged, unlisted};
-use grpo_task::task::Tasks;
-use grpo_task::used_inputs::{CurrentInfo, info_with_inputs};
 
 pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;

@@ -6,15 +6,15 @@ use grpo_data::FileKind;
 use grpo_report::{AUDIT, Drawing, INPUTS, Judged, Outcome, RunData, TransformCurve, render};
 use grpo_rewards::{Desirability, RewardConfig};
 use grpo_run::{EventKind, RunFolder, last_state, was_stopped_by_guard};
-
-use crate::args::ReportArguments;
-use crate::inspect::evidence::violations_of_files;
-use crate::train_file::TrainFile;
 use grpo_task::output::{FileInPlace, Formats, check_output, command_line, say};
 use grpo_task::phase::Phase;
 use grpo_task::run_files::config_of_run;
 use grpo_task::task::Tasks;
 use grpo_task::violations::violations_of_supervised;
+
+use crate::args::ReportArguments;
+use crate::inspect::evidence::violations_of_files;
+use crate::train_file::TrainFile;
 
 const PAGE: Formats = Formats { written: "a page", endings: &["html"] };
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use grpo_report::{RUN_REWARD, resume_line};
 use grpo_run::RunFolder;
+use grpo_task::output::{command_line, say};
 
 use crate::train_file::TrainFile;
-use grpo_task::output::{command_line, say};
 
 /// Checks that the user agreed if the reward of a run starts programs or sends completions to servers.
 ///

@@ -4,14 +4,13 @@
 use std::time::Instant;
 
 use comfy_table::{ContentArrangement, Table};
-use serde_json::{Value, json};
-
 use grpo_selftest::{Miss, Options, Report, Suite};
-
-use crate::args::SelftestArguments;
 use grpo_task::device;
 use grpo_task::output::{say, say_data, table};
 use grpo_task::task::Tasks;
+use serde_json::{Value, json};
+
+use crate::args::SelftestArguments;
 
 pub(crate) fn run(arguments: &SelftestArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let device = device::device()?;

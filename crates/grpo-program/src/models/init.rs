@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use grpo_model::{ModelSpec, Transformer};
-
-use crate::args::InitArguments;
 use grpo_task::device;
 use grpo_task::models::{check_codec, check_new_model, write_new_model};
 use grpo_task::output::say_aside;
 use grpo_task::task::Tasks;
+
+use crate::args::InitArguments;
 
 pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()> {
     check_new_model(&arguments.output)?;

@@ -3,13 +3,13 @@
 use anyhow::Context;
 use grpo_model::WeightPrecision;
 use grpo_run::Existing;
-
-use crate::args::MergeArguments;
 use grpo_task::device;
 use grpo_task::models::{Trained, read, write_model};
 use grpo_task::output::{is_same_place, say_aside};
 use grpo_task::recorded_folders::{is_model_folder, refuse_inside};
 use grpo_task::task::Tasks;
+
+use crate::args::MergeArguments;
 
 pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<()> {
     refuse_inside(&arguments.output, "-o")?;

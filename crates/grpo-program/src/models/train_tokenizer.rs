@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_data::{TOKENIZER_FILES, json_line_reason, read_text_file, train_tokenizer};
 use grpo_run::atomic_write;
+use grpo_task::output::say;
+use grpo_task::recorded_folders::refuse_inside;
 use serde_json::{Map, Value};
 
 use crate::args::TokenizerArguments;
-use grpo_task::output::say;
-use grpo_task::recorded_folders::refuse_inside;
 
 pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
     refuse_inside(&arguments.output.join(TOKENIZER_FILES[0]), "-o")?;

@@ -27,15 +27,15 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use grpo_data::counted;
+use grpo_task::device;
+use grpo_task::interrupt::Interrupted;
+use grpo_task::output::{command_line, say, say_aside, say_error, table};
+use grpo_task::task::Tasks;
 
 #[cfg(feature = "schema")]
 pub(crate) use self::file::PipelineFile;
 pub(crate) use file::check_command;
 use file::{Pipeline, Stage, SummaryCommand, set_options};
-use grpo_task::device;
-use grpo_task::interrupt::Interrupted;
-use grpo_task::output::{command_line, say, say_aside, say_error, table};
-use grpo_task::task::Tasks;
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
 use summary::Outcome;

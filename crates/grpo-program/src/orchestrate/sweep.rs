@@ -11,17 +11,17 @@ use clap::Args;
 use grpo_data::{FileKind, OwnFolder, regular_file};
 use grpo_report::command_of;
 use grpo_run::atomic_write;
+use grpo_task::config;
+use grpo_task::output::say;
+use grpo_task::task::Tasks;
+use grpo_task::training_runs::{TrainedRun, TrainingRuns};
+use grpo_task::written_by::result_of;
 use serde::Serialize;
 use toml::Table;
 
 use crate::args;
 use crate::orchestrate::pipeline;
 use crate::orchestrate::pipeline::PipelineArguments;
-use grpo_task::config;
-use grpo_task::output::say;
-use grpo_task::task::Tasks;
-use grpo_task::training_runs::{TrainedRun, TrainingRuns};
-use grpo_task::written_by::result_of;
 use variants::{MAX_RUNS, Variant, seeds, variants};
 
 /// Folder of the samples.

@@ -8,10 +8,9 @@ use grpo_data::{Codec, Group, Prompt, Sample, counted};
 use grpo_eval::{Change, RewardChange, RewardSummary};
 use grpo_rewards::{Identity, Outcome, PartName};
 use grpo_run::{ComparedSample, Comparison, DiversityScale, Measure};
-use grpo_train::{Evaluated, GroupDiversity};
-
 use grpo_task::output::{four_decimals, labelled, table};
 use grpo_task::task::{Measures, Tasks};
+use grpo_train::{Evaluated, GroupDiversity};
 
 /// Returns the before/after table. It shows the task's own measures if it defines any, otherwise
 /// rewards and diversity.

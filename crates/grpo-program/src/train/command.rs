@@ -12,6 +12,13 @@ use std::sync::Arc;
 use grpo_data::counted;
 use grpo_run::{EventKind, RunFolder};
 use grpo_runtime::Ranks;
+use grpo_task::interrupt;
+use grpo_task::interrupt::{Deferred, Interrupted, leaves_behind};
+use grpo_task::models::unfinished_run;
+use grpo_task::output::{say, say_checked, sentence};
+use grpo_task::phase::Phase;
+use grpo_task::run_log::{Line, observer_error};
+use grpo_task::task::Tasks;
 use grpo_train::{Ending, Evaluated, TrainError};
 use serde_json::Value;
 
@@ -22,20 +29,11 @@ use crate::train::ranks;
 use crate::train::ranks::Restored;
 use crate::train::session::{Resume, Session};
 use crate::train_file::TrainFile;
-use grpo_task::interrupt;
-use grpo_task::interrupt::{Deferred, Interrupted, leaves_behind};
-use grpo_task::models::unfinished_run;
-use grpo_task::output::{say, say_checked, sentence};
-use grpo_task::phase::Phase;
-use grpo_task::run_log::{Line, observer_error};
-use grpo_task::task::Tasks;
-
-pub(crate) use observer::Show;
-pub(crate) use step_scores::{StepScores, all_due};
-
 use finished::Finished;
 use next_steps::next_steps;
 use observer::Observer;
+pub(crate) use observer::Show;
+pub(crate) use step_scores::{StepScores, all_due};
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let TrainArguments { run, verify, rollout_url, run_reward, rank_time_limit, .. } = arguments;

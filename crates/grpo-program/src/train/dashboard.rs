@@ -15,6 +15,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use grpo_data::counted;
+use grpo_task::interrupt;
+use grpo_task::output::{Progress, say, say_aside};
 use grpo_train::{Metrics, StepReport};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -24,8 +26,6 @@ use serde_json::{Map, Value};
 
 use crate::train::dashboard::state::State;
 use crate::train::dashboard::terminal::{hold_panics_back, next_event, open, restore};
-use grpo_task::interrupt;
-use grpo_task::output::{Progress, say, say_aside};
 
 /// Displays the progress of a training run.
 pub(crate) struct Monitor {

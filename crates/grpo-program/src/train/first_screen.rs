@@ -3,10 +3,10 @@
 use burn::module::Module;
 use grpo_data::counted;
 use grpo_model::{LanguageModel, Policy};
+use grpo_task::recorded_device::of_this_process;
 use toml::{Table, Value};
 
 use crate::train_file::TrainFile;
-use grpo_task::recorded_device::of_this_process;
 
 /// Returns lines about the model, data, reward and device of a run that `ranks` processes share.
 pub(crate) fn settings(file: &TrainFile, policy: &Policy, ranks: usize) -> Vec<String> {

@@ -9,14 +9,14 @@ mod words;
 
 use grpo_data::Codec;
 use grpo_model::Policy;
+use grpo_task::device;
+use grpo_task::device::Backend;
+use grpo_task::phase::Phase;
 use grpo_train::{EngineFactory, Grpo};
 
 use crate::train::first_screen;
 use crate::train_file::prompts::Prompts;
 use crate::train_file::{ModelSize, TrainFile};
-use grpo_task::device;
-use grpo_task::device::Backend;
-use grpo_task::phase::Phase;
 use memory::MemoryPlan;
 use trial::Trial;
 

@@ -11,13 +11,6 @@ use grpo_model::{
     Conditions, LanguageModel, LoraConfig, ModelSpec, Policy, Transformer, WeightPrecision,
 };
 use grpo_report::command_of;
-use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
-use toml::Table;
-
-use self::files::{PolicyFiles, summary};
-use crate::data_section::DataSection;
 use grpo_task::args::RunArguments;
 use grpo_task::checkpoint::CheckpointSection;
 use grpo_task::config::Origin;
@@ -29,6 +22,13 @@ use grpo_task::phase::Phase;
 use grpo_task::supervised_run;
 use grpo_task::supervised_run::Request;
 use grpo_task::task::Tasks;
+use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use self::files::{PolicyFiles, summary};
+use crate::data_section::DataSection;
 
 /// The configuration of `grpo pretrain`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -8,14 +8,14 @@ use anyhow::Context;
 use grpo_model::{Policy, weights_digest};
 use grpo_run::{Checkpoint, DataFile, RunFolder, sha256_of_manifest};
 use grpo_runtime::{Launch, Ranks, launch};
+use grpo_task::config::REVISION;
+use grpo_task::device;
+use grpo_task::output::{remove_incomplete, say_error, set_quiet};
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "mpi")]
 use crate::train::dashboard::terminal;
 use crate::train_file::TrainFile;
-use grpo_task::config::REVISION;
-use grpo_task::device;
-use grpo_task::output::{remove_incomplete, say_error, set_quiet};
 
 /// Delay before a rank other than the first prints an error. If the first one has the same error, e.g.
 /// in the configuration, it prints it and ends all ranks during this time.

@@ -11,13 +11,12 @@ use anyhow::Context;
 use grpo_data::regular_file;
 use grpo_report::{Judged, Outcome};
 use grpo_run::RunFolder;
-use grpo_train::Metrics;
-use serde_json::{Map, Value};
-use tempfile::TempDir;
-
 use grpo_task::device;
 use grpo_task::interrupt::{Deferred, Interrupted};
 use grpo_task::output::{last_error, say};
+use grpo_train::Metrics;
+use serde_json::{Map, Value};
+use tempfile::TempDir;
 
 const NAME: &str = "Resume is exact";
 

@@ -9,6 +9,18 @@ use grpo_data::{Codec, counted};
 use grpo_model::Policy;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_runtime::Ranks;
+use grpo_task::args::RunArguments;
+use grpo_task::interrupt::{Interrupted, leaves_behind};
+use grpo_task::models::Writer;
+use grpo_task::output::{say, say_aside, sentence};
+use grpo_task::phase::Phase;
+use grpo_task::run_files::{
+    Reopened, create_run, existing, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
+};
+use grpo_task::run_log::{observer_error, stopped_at_start};
+use grpo_task::task::Tasks;
+use grpo_task::used_inputs::{Dependents, dependents, say_kept};
+use grpo_task::{checkpoint, config, device};
 use grpo_train::{
     BestSamples, Ending, EngineFactory, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
     TrainObserver, Training,
@@ -22,18 +34,6 @@ use crate::train::preflight::preflight;
 use crate::train::ranks::{Inputs, Restored, refuse_short_limit};
 use crate::train_file::prompts::Prompts;
 use crate::train_file::{Start, TrainFile};
-use grpo_task::args::RunArguments;
-use grpo_task::interrupt::{Interrupted, leaves_behind};
-use grpo_task::models::Writer;
-use grpo_task::output::{say, say_aside, sentence};
-use grpo_task::phase::Phase;
-use grpo_task::run_files::{
-    Reopened, create_run, existing, last_whole, reopen, repeat_on_device, stay_on_device, unlisted,
-};
-use grpo_task::run_log::{observer_error, stopped_at_start};
-use grpo_task::task::Tasks;
-use grpo_task::used_inputs::{Dependents, dependents, say_kept};
-use grpo_task::{checkpoint, config, device};
 
 /// A training run and its folder.
 pub(crate) struct Session {

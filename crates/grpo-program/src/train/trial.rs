@@ -9,6 +9,10 @@ use comfy_table::Table;
 use grpo_report::{AUDIT, Judged, Outcome, Stage, judge, stages};
 use grpo_run::{EventKind, RunFolder, Verdict};
 use grpo_runtime::Ranks;
+use grpo_task::interrupt;
+use grpo_task::interrupt::Interrupted;
+use grpo_task::output::{say, sentence, table};
+use grpo_task::task::Tasks;
 
 use crate::args::TrialArguments;
 use crate::inspect::evidence::{Depth, findings};
@@ -19,10 +23,6 @@ use crate::train::resume_check::{left_out, resume_check};
 use crate::train::session::{Resume, Session};
 use crate::train_file::TrainFile;
 use crate::train_file::trial::trial_file;
-use grpo_task::interrupt;
-use grpo_task::interrupt::Interrupted;
-use grpo_task::output::{say, sentence, table};
-use grpo_task::task::Tasks;
 
 pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let flag = interrupt::flag()?;

@@ -9,10 +9,9 @@ use grpo_extensions::{
 };
 use grpo_model::Policy;
 use grpo_run::Plan;
+use grpo_task::task::Tasks;
 use grpo_train::{GrpoConfig, GuardConfig, StepExtensions, default_guards};
 use toml::{Table, Value};
-
-use grpo_task::task::Tasks;
 
 /// Extensions of a run, in the order in which a step calls them.
 #[derive(Clone, Debug)]

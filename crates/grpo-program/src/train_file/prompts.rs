@@ -7,14 +7,14 @@ use anyhow::Context;
 use grpo_data::{ConfigFault, EpochOrder, Example, Examples, OrderPosition, Prompt};
 use grpo_model::{LanguageModel, ModelSpec};
 use grpo_rewards::Reward;
+use grpo_task::data::{ReadFrom, ReadPrompts, SharedKeys, check_thinking};
+use grpo_task::models::Loaded;
+use grpo_task::source::{Opened, PromptStream, Source};
 use grpo_train::{TrainError, unconditional_prompts};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::data_section::DataSection;
-use grpo_task::data::{ReadFrom, ReadPrompts, SharedKeys, check_thinking};
-use grpo_task::models::Loaded;
-use grpo_task::source::{Opened, PromptStream, Source};
 
 /// The `[data]` section of `grpo train`.
 pub(crate) type PromptSection = DataSection<PromptKeys>;

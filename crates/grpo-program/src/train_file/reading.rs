@@ -9,12 +9,6 @@ use grpo_report::command_of;
 use grpo_rewards::{IdentifiedReward, Reward, RewardConfig};
 use grpo_rollout::{EpisodeKind, EpisodeSection};
 use grpo_run::{RenamedInput, RunFolder};
-use grpo_train::TrainError;
-use toml::{Table, Value};
-
-use super::{OpenSettings, TrainFile};
-use crate::train_file::extensions::Extensions;
-use crate::train_file::prompts::PromptSection;
 use grpo_task::config;
 use grpo_task::config::Origin;
 use grpo_task::device;
@@ -23,6 +17,12 @@ use grpo_task::run_files::config_with_inputs;
 use grpo_task::task::Tasks;
 use grpo_task::train_settings::TrainSettings;
 use grpo_task::used_inputs::renamed_inputs;
+use grpo_train::TrainError;
+use toml::{Table, Value};
+
+use super::{OpenSettings, TrainFile};
+use crate::train_file::extensions::Extensions;
+use crate::train_file::prompts::PromptSection;
 
 impl TrainFile {
     /// Reads a configuration file and applies `--set` overrides.

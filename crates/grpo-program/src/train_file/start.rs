@@ -9,11 +9,6 @@ use grpo_extensions::ExtensionParts;
 use grpo_model::{AdapterConfig, Frozen, Policy};
 use grpo_rewards::Reward;
 use grpo_rollout::{EngineContext, EpisodeFactory};
-use grpo_train::{AboveTolerance, EngineFactory, Parts, ReferenceFrom, StepExtensions};
-
-use crate::train::dashboard::announce;
-use crate::train_file::TrainFile;
-use crate::train_file::prompts::{Prompts, ReadExamples};
 use grpo_task::device;
 use grpo_task::generate::decoder;
 use grpo_task::models::{
@@ -22,6 +17,11 @@ use grpo_task::models::{
 use grpo_task::output::{remove_at_exit, say, sentence};
 use grpo_task::task::Tasks;
 use grpo_task::written_by::{with_writer, writer};
+use grpo_train::{AboveTolerance, EngineFactory, Parts, ReferenceFrom, StepExtensions};
+
+use crate::train::dashboard::announce;
+use crate::train_file::TrainFile;
+use crate::train_file::prompts::{Prompts, ReadExamples};
 
 impl TrainFile {
     /// Loads everything that the configuration refers to.

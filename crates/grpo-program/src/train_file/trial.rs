@@ -8,13 +8,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use grpo_data::counted;
+use grpo_task::config;
+use grpo_task::task::Tasks;
 use grpo_train::{GuardAction, GuardConfig};
 use toml::Value;
 
 use crate::args::TrialArguments;
 use crate::train_file::TrainFile;
-use grpo_task::config;
-use grpo_task::task::Tasks;
 
 /// Default number of steps.
 const STEPS: u32 = 20;

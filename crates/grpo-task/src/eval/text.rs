@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Context;
+use grpo_data::short_text;
 use grpo_data::statistics::{mean, percentile_of_sorted, sample_variance};
 use grpo_eval::stats::Bootstrap;
 use grpo_eval::{
@@ -16,11 +17,9 @@ use grpo_rewards::SentenceTransformers;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::device::device;
-
 use super::records::read_references;
 use super::{Generation, Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
-use grpo_data::short_text;
+use crate::device::device;
 
 /// Metrics of any text.
 pub const TEXT_SUITE: Suite = Suite {

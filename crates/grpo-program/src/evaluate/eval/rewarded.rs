@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_data::statistics::mean;
 use grpo_rewards::{Outcome, PartName, RewardInput};
-
-use crate::evaluate::score::{Asked, BLOCK, Source, reason, remedy};
-use crate::train_file::LoadedReward;
 use grpo_task::eval::{Generation, Generations, Measured, row};
 use grpo_task::output::say_aside;
 use grpo_task::task::Tasks;
+
+use crate::evaluate::score::{Asked, BLOCK, Source, reason, remedy};
+use crate::train_file::LoadedReward;
 
 /// What a reward says about the texts of a file.
 pub(crate) struct Rewarded {

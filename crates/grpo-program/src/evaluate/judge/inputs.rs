@@ -6,10 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_data::{regular_file, short_text};
 use grpo_eval::judge::{JudgedPair, Pair, ScoredText, check_same_pairs};
+use grpo_task::eval::{Columns, Generations};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use grpo_task::eval::{Columns, Generations};
 
 /// What makes an answer good, unless `--criteria` says something else.
 const CRITERIA: &str =

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use grpo_eval::judge::{JudgedPair, PairwiseSummary, ScoreSummary};
 use grpo_eval::stats::Estimate;
 use grpo_servers::Usage;
-
 use grpo_task::output::{four_decimals, say};
 
 /// Returns whether no prompt has two judged pairs, which the sign test assumes.

@@ -8,9 +8,6 @@ use grpo_data::{
     ChatOptions, Codec, Completion, Finish, Group, Message, Prompt, PromptReader, PromptRecord,
     PromptSource,
 };
-use serde::Serialize;
-use serde_json::{Map, Value};
-
 use grpo_model::LanguageModel;
 use grpo_task::args::SampleArguments;
 use grpo_task::eval::references;
@@ -19,6 +16,8 @@ use grpo_task::models::Loaded;
 use grpo_task::output::{FileInPlace, JSON_LINES, say_aside};
 use grpo_task::task::TaskPrompt;
 use grpo_task::visible::data_output;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// Default of `--max-new-tokens`.
 const MOST_NEW_TOKENS: usize = 256;

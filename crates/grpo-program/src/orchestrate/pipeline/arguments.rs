@@ -1,13 +1,12 @@
 //! Checks what commands of a pipeline would refuse, before its first stage runs.
 
 use clap::FromArgMatches;
-
-use crate::evaluate::compare::CompareArguments;
-use crate::evaluate::eval::EvalArguments;
 use grpo_task::args::SampleArguments;
 use grpo_task::task::Tasks;
 
 use super::parsed::{Input, Parsed};
+use crate::evaluate::compare::CompareArguments;
+use crate::evaluate::eval::EvalArguments;
 
 /// Commands whose files and folders, except for outputs, all have to exist.
 const READERS: [&str; 9] =

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-
 use grpo_task::config::Origin;
 
 use super::section::StageSection;

@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use grpo_report::command_of;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use toml::Table;
-
 use grpo_task::config;
 use grpo_task::config::Origin;
 use grpo_task::output::{command_line, sentence};
 use grpo_task::task::Tasks;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use toml::Table;
 
 use super::arguments::{check_values, inputs};
 use super::earlier::Earlier;

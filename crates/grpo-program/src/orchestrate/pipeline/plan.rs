@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use grpo_report::RUN_REWARD;
 use grpo_run::RunFolder;
-
 use grpo_task::output::command_line;
 use grpo_task::phase::Phase;
 use grpo_task::run_files::config_of_run;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use anyhow::Context;
-
 use grpo_task::device;
 use grpo_task::interrupt;
 use grpo_task::interrupt::{EXIT_CODE, Interrupted};

@@ -7,9 +7,8 @@ use std::time::SystemTime;
 use anyhow::{Context, ensure};
 use grpo_data::regular_file;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunInfo, was_stopped_by_guard};
-use serde_json::Value;
-
 use grpo_task::run_files::config_of_run;
+use serde_json::Value;
 
 use super::file::{Stage, sets};
 use super::process::Program;

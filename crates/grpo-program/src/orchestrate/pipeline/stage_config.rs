@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use toml::Table;
-
 use grpo_task::config;
+use toml::Table;
 
 /// The configuration of a stage, including the files it extends.
 pub(super) struct StageConfig {

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use grpo_run::{Comparison, RunFolder, step_of_line};
-use serde_json::{Map, Value};
-
 use grpo_task::config::nearest;
 use grpo_task::output::say_aside;
+use serde_json::{Map, Value};
 
 use super::file::Stage;
 

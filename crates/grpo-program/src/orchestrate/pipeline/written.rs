@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use grpo_run::DataFile;
-
 use grpo_task::output::{is_device, is_same_place};
 
 use super::parsed::{Output, Parsed};

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use grpo_run::{EventKind, Newest, RunFolder, verify};
-
-use crate::inspect::evidence::{kind, violations_of_files};
-use crate::train_file::TrainFile;
 use grpo_task::output::{command_line, say};
 use grpo_task::run_files::reopen;
 use grpo_task::task::Tasks;
+
+use crate::inspect::evidence::{kind, violations_of_files};
+use crate::train_file::TrainFile;
 
 /// A finished run whose files are all there and intact.
 pub(super) struct Finished {

@@ -8,6 +8,11 @@ use std::sync::atomic::AtomicBool;
 use grpo_model::Policy;
 use grpo_run::RunFolder;
 use grpo_runtime::Ranks;
+use grpo_task::checkpoint;
+use grpo_task::interrupt::{Deferred, Interrupted};
+use grpo_task::run_files::stay_on_device;
+use grpo_task::run_log::observer_error;
+use grpo_task::task::Tasks;
 use grpo_train::{Ending, StepDone, TrainError, TrainObserver, Training};
 
 use crate::args::TrainArguments;
@@ -15,11 +20,6 @@ use crate::inspect::run_reward::refuse_unasked;
 use crate::train::ranks::Restored;
 use crate::train::session::{StartedRun, configured};
 use crate::train_file::TrainFile;
-use grpo_task::checkpoint;
-use grpo_task::interrupt::{Deferred, Interrupted};
-use grpo_task::run_files::stay_on_device;
-use grpo_task::run_log::observer_error;
-use grpo_task::task::Tasks;
 
 /// Takes part in a run until it ends.
 pub(super) fn follow(

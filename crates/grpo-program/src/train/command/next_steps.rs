@@ -1,10 +1,10 @@
 //! The commands that a run suggests at its end. Each of them works as printed.
 
 use grpo_data::{Codec, Prompt};
+use grpo_task::output::{command_line, say};
 use serde_json::Value;
 
 use crate::train::session::Session;
-use grpo_task::output::{command_line, say};
 
 /// Prompts that are longer would fill the screen; the command then reads the file of prompts.
 const LONGEST_PROMPT: usize = 200;

@@ -11,24 +11,23 @@ use grpo_run::{
     BestTable, ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder,
     sha256_of_manifest,
 };
-use grpo_train::{
-    Ending, GuardAction, GuardTrigger, Metrics, StepDone, StepReport, TrainError, TrainObserver,
-    Training,
-};
-
-use crate::inspect::recorded::records;
-use crate::inspect::recorded_steps::RecordedSteps;
-use crate::inspect::run_reward::resume_command;
-use crate::train::dashboard::Monitor;
-use crate::train::session::Session;
 use grpo_task::checkpoint;
 use grpo_task::models::Writer;
 use grpo_task::output::is_quiet;
 use grpo_task::run_log::{Line, RunLog, observer_error, resumed};
 use grpo_task::task::BestFiles;
 use grpo_task::train_settings::TrainSettings;
+use grpo_train::{
+    Ending, GuardAction, GuardTrigger, Metrics, StepDone, StepReport, TrainError, TrainObserver,
+    Training,
+};
 
 use super::step_scores::{StepScores, StepSize, WithoutScore, not_counted, step_scores};
+use crate::inspect::recorded::records;
+use crate::inspect::recorded_steps::RecordedSteps;
+use crate::inspect::run_reward::resume_command;
+use crate::train::dashboard::Monitor;
+use crate::train::session::Session;
 
 /// Display options and the stop flag of a training run.
 pub(crate) struct Show {

@@ -1,10 +1,9 @@
 //! Whether the reward scored the completions that it had to score.
 
 use grpo_data::{Outcome, Sample, counted};
+use grpo_task::run_log::Line;
 use grpo_train::StepReport;
 use serde_json::Value;
-
-use grpo_task::run_log::Line;
 
 /// Whether the reward scored the completions of a step that it had to score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use grpo_task::interrupt::{self, LiveScreen};
+use grpo_task::output::say_aside;
 #[cfg(unix)]
 use nix::errno::Errno;
 #[cfg(unix)]
@@ -19,9 +21,6 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute};
-
-use grpo_task::interrupt::{self, LiveScreen};
-use grpo_task::output::say_aside;
 
 /// Whether the live screen is open, so the terminal has to be restored.
 static OPEN: AtomicBool = AtomicBool::new(false);

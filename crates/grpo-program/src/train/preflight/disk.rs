@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use grpo_model::Policy;
+use grpo_task::train_settings::SaveSection;
 
 use super::trial::Lengths;
 use super::words::words;
 use crate::train_file::TrainFile;
-use grpo_task::train_settings::SaveSection;
 
 /// Estimated size of a run folder in bytes.
 pub(super) struct Need {

@@ -5,6 +5,7 @@ use grpo_model::{
     Activation, Description, HeadKind, LanguageModel, Policy, ProductPrecision, WeightPrecision,
     sampling_copies_weights,
 };
+use grpo_task::train_settings::TrainSettings;
 use grpo_train::ReferenceFrom;
 
 use super::trial::Lengths;
@@ -42,6 +43,12 @@ const PAGE: f64 = 16.0;
 /// The executable, its tables and its threads.
 const PROGRAM: f64 = 40e6 / 4.0;
 
+/// Returns whether a run keeps a copy of the reference.
+fn keeps_reference(settings: &TrainSettings, adapted: bool) -> bool {
+    let reference = &settings.reference;
+    !adapted || reference.from != ReferenceFrom::Base || reference.follows()
+}
+
 impl MemoryPlan {
     /// Estimates the memory of each of `ranks` processes of a run. `lengths` are measured on a trial batch. If they are missing,
     /// all completions are assumed to have the maximum length.
@@ -52,7 +59,8 @@ impl MemoryPlan {
         lengths: Option<Lengths>,
         ranks: usize,
     ) -> Self {
-        let (train, sampling) = (&file.settings.train, &file.grpo().sampling);
+        let (settings, sampling) = (&file.settings, &file.grpo().sampling);
+        let train = &settings.train;
         let limit = sampling.max_new_tokens;
         let Lengths { mean, longest } =
             lengths.unwrap_or(Lengths { mean: limit as f64, longest: limit });
@@ -61,7 +69,7 @@ impl MemoryPlan {
         let trained = policy.num_params() as f64;
         let all = policy.parameters() as f64;
         let adapted = matches!(policy, Policy::Adapted(_));
-        let base = match file.settings.base_precision {
+        let base = match settings.base_precision {
             WeightPrecision::F32 => all,
             WeightPrecision::Bf16 => all / 2.0,
             WeightPrecision::Q8 => all / 3.5,
@@ -71,7 +79,7 @@ impl MemoryPlan {
         // Sampling batches and micro-batches never exceed the completions of a step.
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         let rows =
-            completions.max(f64::from(file.settings.eval.samples)).min(sampling.batch_size as f64);
+            completions.max(f64::from(settings.eval.samples)).min(sampling.batch_size as f64);
         let prompt = longest_prompt as f64;
         let fills = file.source.as_ref().is_some_and(|source| source.fills_prompt());
         // When filling blanks, the text is processed once per group, and only the blanks are
@@ -84,13 +92,10 @@ impl MemoryPlan {
 
         let of_trained = if adapted { "lower lora.rank" } else { "train an adapter with [lora]" };
         let of_model = if adapted { "set base_precision" } else { "train an adapter with [lora]" };
-        let keeps_reference = !(adapted
-            && file.settings.reference.from == ReferenceFrom::Base
-            && !file.settings.reference.follows());
-        let reference = if keeps_reference { trained } else { 0.0 };
+        let reference = if keeps_reference(settings, adapted) { trained } else { 0.0 };
         let table = (of.description.vocabulary * of.description.width) as f64;
         let (copied, of_copied) = Sampler::new(file, fills).copies(of.description.head, all, table);
-        let exact = file.settings.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
+        let exact = settings.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
         // Hidden states of the blanks, once per completion, and their gradients.

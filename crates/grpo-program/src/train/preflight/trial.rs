@@ -7,13 +7,13 @@ use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, counted};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
+use grpo_task::generate::decoder;
+use grpo_task::output::four_decimals;
 use grpo_train::{EngineFactory, Grpo, TrainError};
 
 use crate::train::command::{StepScores, all_due};
 use crate::train_file::TrainFile;
 use crate::train_file::prompts::Prompts;
-use grpo_task::generate::decoder;
-use grpo_task::output::four_decimals;
 
 /// Token sampling for the trial batch before training.
 const PREFLIGHT: Purpose = Purpose::new(8);

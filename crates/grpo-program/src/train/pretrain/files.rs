@@ -6,13 +6,12 @@ use anyhow::Context;
 use comfy_table::Table;
 use grpo_model::Policy;
 use grpo_run::{JsonLinesWriter, RunFolder, VerifiedFolder};
-use grpo_train::{NextTokenObjective, PretrainConfig, PretrainMeasures, Validation};
-use serde_json::{Map, Value};
-
 use grpo_task::checkpoint;
 use grpo_task::models::Writer;
 use grpo_task::output::{labelled, say, table};
 use grpo_task::supervised_run::{ModelFiles, SupervisedRun};
+use grpo_train::{NextTokenObjective, PretrainConfig, PretrainMeasures, Validation};
+use serde_json::{Map, Value};
 
 /// Name of the file with completions of validation prompts.
 const SAMPLES: &str = "samples.jsonl";
