@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::regular_file;
 use crate::{
-    ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds, TextTokenizer,
+    ChatOptions, ChatTemplate, CompletionSource, DataError, Message, PromptSource, SpecialIds,
+    TextTokenizer,
 };
 
 /// A task-specific codec with a custom vocabulary file. A model that uses it has exactly one logit
@@ -291,6 +292,12 @@ impl Codec {
         let ids = match (&self.tokens, prompt) {
             (_, PromptSource::Ids(ids)) => ids.clone(),
             (Tokens::Ids, _) => return Err(self.no_tokenizer()),
+            (Tokens::Text { tokenizer, chat: Some(chat) }, PromptSource::User(text)) => {
+                tokenizer.encode(&chat.render(&[Message::new("user", text)], options)?)?
+            }
+            (_, PromptSource::User(text)) => {
+                return self.prompt(&PromptSource::Text(text.clone()), options);
+            }
             (Tokens::Own(codec), PromptSource::Text(text)) => codec.encode_prompt(text)?,
             // An empty prompt consists of the begin token only.
             (Tokens::Text { .. }, PromptSource::Text(text)) if text.is_empty() => {

@@ -10,6 +10,7 @@
 //!   split into training, validation and test records.
 //! - [`Prompt`], [`Completion`] and [`Group`] carry data from sampling to rewards and losses.
 
+mod answer_form;
 mod augmentation;
 mod bounded;
 mod caught;
@@ -57,6 +58,7 @@ mod token_set;
 mod tokenizer;
 mod tokenizer_training;
 
+pub use answer_form::AnswerForm;
 pub use augmentation::Augmentation;
 pub use caught::{caught, caught_message};
 pub use cell_separator::cell_separator;
@@ -82,7 +84,7 @@ pub use plain_words::{in_plain_words, plain_numbers, without_os_code};
 pub use prefix::Prefix;
 pub use prompts::{
     CompletionSource, LineFault, ObjectReader, ObjectRow, PromptReader, PromptRecord, PromptSource,
-    message_text, nested_field,
+    RecordFormat, RecordKeys, message_text, nested_field,
 };
 pub use ranges::{Numbers, Ranges, check_range, in_range};
 pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};

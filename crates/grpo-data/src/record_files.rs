@@ -3,9 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use crate::{
-    ChatOptions, Codec, DataError, Example, Examples, FileOrigin, Prompt, PromptReader,
-    PromptRecord, PromptSource,
+    ChatOptions, Codec, DataError, Example, Examples, FileOrigin, Message, Prompt, PromptReader,
+    PromptRecord, PromptSource, RecordFormat, Shortened,
 };
 
 /// The prompts in a file, in their original order.
@@ -39,6 +41,14 @@ pub struct RecordReport {
     pub too_long_count: u64,
     /// Maximum number of tokens per record.
     pub longest: usize,
+    /// What the records of other programs were recognised as, in the order of their appearance.
+    pub shapes: Vec<&'static str>,
+    /// Line numbers of the first few records whose answer was not found.
+    pub unanswered: Vec<u64>,
+    /// Number of records whose answer was not found.
+    pub unanswered_count: u64,
+    /// Line number and answer of the first record whose answer was extracted.
+    pub first_answer: Option<(u64, String)>,
 }
 
 /// Number of dropped records that a report lists individually.
@@ -48,6 +58,18 @@ impl fmt::Display for RecordReport {
     /// For example, `120 records, 2 left out with more than 256 tokens (line 7: 300, line 9: 280)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", crate::counted(self.records, "record"))?;
+        if !self.shapes.is_empty() {
+            write!(f, " with {}", self.shapes.join(" or "))?;
+        }
+        if let Some((line, answer)) = &self.first_answer {
+            write!(f, ", answers such as {:?} (line {line})", Shortened(answer).to_string())?;
+        }
+        if self.unanswered_count > 0 {
+            let named = self.unanswered.iter().map(|line| format!("line {line}"));
+            let more = if self.unanswered_count > NAMED as u64 { ", …" } else { "" };
+            let named = named.collect::<Vec<_>>().join(", ");
+            write!(f, ", {} skipped without an answer ({named}{more})", self.unanswered_count)?;
+        }
         if self.too_long_count == 0 {
             return Ok(());
         }
@@ -60,6 +82,43 @@ impl fmt::Display for RecordReport {
 }
 
 impl RecordReport {
+    /// Notes what a record was recognised as, and its answer. Returns whether it has one.
+    fn has_answer(&mut self, record: &PromptRecord, format: &RecordFormat) -> bool {
+        if let Some(shape) = record.shape.filter(|shape| !self.shapes.contains(shape)) {
+            self.shapes.push(shape);
+        }
+        if let (true, None, Some(_), Some(Value::String(answer))) =
+            (record.has_answer, &self.first_answer, format.answer(), record.fields.get("answer"))
+        {
+            self.first_answer = Some((record.line, answer.clone()));
+        }
+        if !record.has_answer {
+            self.records += 1;
+            self.unanswered_count += 1;
+            if self.unanswered.len() < NAMED {
+                self.unanswered.push(record.line);
+            }
+        }
+        record.has_answer
+    }
+
+    /// Returns an error if most records have no answer: what marks them is then something else.
+    fn refuse_unanswered(&self, path: &Path, format: &RecordFormat) -> Result<(), DataError> {
+        let (Some(line), Some(form)) = (self.unanswered.first(), format.answer()) else {
+            return Ok(());
+        };
+        if 2 * self.unanswered_count <= self.records {
+            return Ok(());
+        }
+        let fault = format!(
+            "data.answer_extract = {:?} finds no answer in {} of {}, this one first; correct it, name the column of the answer with data.columns, or remove it if `answer` is the bare answer",
+            form.as_str(),
+            self.unanswered_count,
+            crate::counted(self.records, "record")
+        );
+        Err(DataError::Invalid(fault).at_line(path, *line))
+    }
+
     /// Counts a record and returns whether it is within the length limit.
     fn takes(&mut self, line: u64, tokens: usize) -> bool {
         self.records += 1;
@@ -91,35 +150,46 @@ impl RecordReport {
 }
 
 impl PromptFile {
-    /// Reads all prompts from a file. Prompts with more than `longest` tokens are dropped and
-    /// counted.
+    /// Reads all prompts from a file. Prompts with more than `longest` tokens, and those whose answer
+    /// is not found where `format` says, are dropped and counted.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, if a prompt cannot be encoded, or if every
-    /// prompt is too long. See [`PromptReader`] and [`Codec::prompt`].
+    /// Returns an error if the file cannot be read, if a prompt cannot be encoded, if every
+    /// prompt is too long, or if most records have no answer. See [`PromptReader`] and [`Codec::prompt`].
     pub fn read(
         path: &Path,
         codec: &Codec,
         options: &ChatOptions,
         longest: usize,
+        format: &RecordFormat,
     ) -> Result<Self, DataError> {
+        refuse_lost_system(codec, format)?;
         let mut report = RecordReport { longest, ..RecordReport::default() };
         let (mut prompts, mut lines) = (Vec::new(), Vec::new());
-        for record in PromptReader::open(path)? {
+        for record in PromptReader::with_format(path, format)? {
             let record = record?;
-            let ids = codec.prompt(&record.prompt, options);
+            if !report.has_answer(&record, format) {
+                continue;
+            }
+            let ids = codec.prompt(&record.prompt, &record.chat_options(options));
             let ids = ids.map_err(|error| error.at_line(path, record.line))?;
             if report.takes(record.line, ids.len()) {
                 let prompt = Prompt::of_ids(prompts.len() as u32, ids);
                 let mut fields = record.fields;
                 // Rewards see a conversation as it was, in addition to its text.
-                if let PromptSource::Messages(messages) = &record.prompt {
-                    fields.insert("prompt".to_owned(), serde_json::json!(messages));
-                }
+                let messages = match &record.prompt {
+                    PromptSource::Messages(messages) => Some(json!(messages)),
+                    PromptSource::User(text) if codec.has_chat_template() => {
+                        Some(json!([Message::new("user", text)]))
+                    }
+                    _ => None,
+                };
+                fields.extend(messages.map(|messages| ("prompt".to_owned(), messages)));
                 prompts.push(Prompt { fields, ..prompt });
                 lines.push(record.line);
             }
         }
+        report.refuse_unanswered(path, format)?;
         match prompts.is_empty() {
             true => Err(report.nothing_left(path)),
             false => Ok(Self { prompts, lines, report }),
@@ -142,26 +212,41 @@ impl ExampleFile {
         path: &Path,
         codec: &Codec,
         options: &ChatOptions,
+        format: &RecordFormat,
         longest: usize,
         validation_fraction: f64,
         seed: u64,
     ) -> Result<Self, DataError> {
+        refuse_lost_system(codec, format)?;
         let mut report = RecordReport { longest, ..RecordReport::default() };
         let mut all = Vec::new();
-        for record in PromptReader::open(path)? {
+        for record in PromptReader::with_format(path, format)? {
             let record = record?;
+            if !report.has_answer(&record, format) {
+                continue;
+            }
             let example = example(&record, codec, options);
             let example = example.map_err(|error| error.at_line(path, record.line))?;
             if report.takes(record.line, example.ids.len()) {
                 all.push(example);
             }
         }
+        report.refuse_unanswered(path, format)?;
         let examples = split(all, validation_fraction, seed);
         match examples.train.is_empty() {
             true => Err(report.nothing_left(path)),
             false => Ok(Self { examples, report }),
         }
     }
+}
+
+/// Returns an error if there is no chat template that could show the system message.
+fn refuse_lost_system(codec: &Codec, format: &RecordFormat) -> Result<(), DataError> {
+    if format.keys().system.is_none() || codec.has_chat_template() {
+        return Ok(());
+    }
+    let fault = "the model has no chat template, so data.system cannot be shown to it; remove it, or begin data.template with its text";
+    Err(DataError::Invalid(fault.to_owned()))
 }
 
 const NO_COMPLETION: &str = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
@@ -173,7 +258,7 @@ fn example(
 ) -> Result<Example, DataError> {
     let nothing = || DataError::Invalid(NO_COMPLETION.to_owned());
     let completion = record.completion.as_ref().ok_or_else(nothing)?;
-    let prompt = match codec.prompt(&record.prompt, options) {
+    let prompt = match codec.prompt(&record.prompt, &record.chat_options(options)) {
         // Plain text without a begin token. Its first token is not a target.
         Err(DataError::EmptyPrompt) => Vec::new(),
         prompt => prompt?,

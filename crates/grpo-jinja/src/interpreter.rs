@@ -23,13 +23,19 @@ const DEEPEST: u32 = 3000;
 pub(crate) fn render(
     nodes: &[Node],
     variables: impl IntoIterator<Item = (String, serde_json::Value)>,
+    is_strict: bool,
 ) -> Result<String> {
     let scope = Scope::new(None);
     for (name, value) in variables {
         scope.set(&name.into(), value.into());
     }
-    let mut interpreter =
-        Interpreter { steps: 0, depth: 0, cyclic: vec![], scopes: vec![Rc::clone(&scope)] };
+    let mut interpreter = Interpreter {
+        steps: 0,
+        depth: 0,
+        is_strict,
+        cyclic: vec![],
+        scopes: vec![Rc::clone(&scope)],
+    };
     let mut out = String::new();
     let result = interpreter.run(nodes, &scope, &mut out);
     interpreter.break_cycles();
@@ -42,6 +48,8 @@ pub(crate) fn render(
 pub(crate) struct Interpreter {
     steps: u32,
     depth: u32,
+    /// Whether an undefined value cannot be printed.
+    is_strict: bool,
     /// Namespaces, which can contain themselves.
     cyclic: Vec<Value>,
     /// Scopes that macros refer to, and that contain the macros.
@@ -110,6 +118,9 @@ impl Interpreter {
             NodeKind::Data(text) => push(out, text)?,
             NodeKind::Output(expression) => {
                 let value = self.value(expression, scope)?;
+                if let (true, Value::Undefined(reason)) = (self.is_strict, &value) {
+                    return fail(&**reason);
+                }
                 match value.text() {
                     Some(text) => push(out, text)?,
                     None => push(out, &value.to_text()?)?,

@@ -87,6 +87,18 @@ impl Template {
         &self,
         variables: impl IntoIterator<Item = (String, serde_json::Value)>,
     ) -> Result<String, Failure> {
-        Ok(interpreter::render(&self.nodes, variables)?)
+        Ok(interpreter::render(&self.nodes, variables, false)?)
+    }
+
+    /// Renders the template with these variables, like Jinja2 with `StrictUndefined`: a value that
+    /// does not exist is an error where the template prints it.
+    ///
+    /// # Errors
+    /// See [`Self::render`].
+    pub fn render_strict(
+        &self,
+        variables: impl IntoIterator<Item = (String, serde_json::Value)>,
+    ) -> Result<String, Failure> {
+        Ok(interpreter::render(&self.nodes, variables, true)?)
     }
 }

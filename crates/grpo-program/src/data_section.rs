@@ -23,9 +23,10 @@ impl<K: Serialize + DeserializeOwned> DataSection<K> {
         let selected = formats.iter().find(|format| (format.is_selected)(&section));
         let (reader, keys) = reader(section, formats)?;
         let keys = deserialize_settings(keys).map_err(|fault: ConfigFault| {
-            let of_format = selected.filter(|_| fault.message.starts_with("unknown key"));
-            let more = of_format.iter().flat_map(|format| format.keys);
-            let more: String = more.map(|key| format!(", `{key}`")).collect();
+            let is_unknown = fault.message.starts_with("unknown key");
+            let more = selected.map_or(&Records::KEYS[..], |format| format.keys);
+            let more = more.iter().filter(|_| is_unknown).map(|key| format!(", `{key}`"));
+            let more: String = more.collect();
             ConfigFault { message: format!("{}{more}", fault.message), ..fault }
         })?;
         Ok(Self { keys, reader })
@@ -62,8 +63,16 @@ fn reader(
         }
     }
     let Some(format) = selected.map(|index| formats[index]) else {
-        return Ok((Arc::new(Records), data));
+        let own = Records::KEYS.into_iter().filter_map(|key| data.remove_entry(key)).collect();
+        return Ok((Arc::new(Records::parse(own)?), data));
     };
+    if let Some(key) = Records::KEYS.into_iter().find(|key| data.contains_key(*key)) {
+        let fault = format!(
+            "this key is only valid for files of records, not for {}; remove it",
+            format.holds
+        );
+        return Err(ConfigFault::from_sentence(key, fault));
+    }
     let own = format.keys.iter().filter_map(|key| data.remove_entry(*key)).collect();
     Ok(((format.parse)(own)?, data))
 }

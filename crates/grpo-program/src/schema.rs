@@ -4,6 +4,7 @@
 mod layers;
 mod plain;
 
+use grpo_data::RecordKeys;
 use grpo_data::schema::{Keys, add_keys, reference};
 use grpo_extensions::ExtensionKind;
 use grpo_task::task::{Task, Tasks};
@@ -47,6 +48,7 @@ fn train(tasks: &Tasks) -> (String, Value) {
     let mut root = keys_of(Keys::of::<TrainSettings>(), &mut generator);
     let mut data = keys_of(Keys::of::<PromptKeys>(), &mut generator);
     let formats = tasks.data_formats();
+    add_optional(&mut data, [Keys::of::<RecordKeys>()], &mut generator);
     let of_formats = formats.iter().filter(|format| format.has_prompts).map(|format| format.schema);
     add_optional(&mut data, of_formats, &mut generator);
     let properties = json!({
@@ -84,6 +86,7 @@ fn pretrain(tasks: &Tasks) -> (String, Value) {
     let root = keys_of(Keys::of::<PretrainFile>(), &mut generator);
     let mut data = keys_of(Keys::of::<DataKeys>(), &mut generator);
     let formats = tasks.data_formats();
+    add_optional(&mut data, [Keys::of::<RecordKeys>()], &mut generator);
     add_optional(&mut data, formats.iter().map(|format| format.schema), &mut generator);
     let data = described(data, "The training data.");
     let definitions = Map::from_iter([("Data".to_owned(), data)]);

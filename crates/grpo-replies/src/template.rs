@@ -45,7 +45,7 @@ impl ReplyTemplate {
     /// Returns the prompt for a tweet.
     pub fn prompt(&self, tweet: &str) -> PromptSource {
         let content = format!("{}\n\n{tweet}\n\nReply:", self.instruction);
-        PromptSource::Messages(vec![Message { role: "user".to_owned(), content }])
+        PromptSource::Messages(vec![Message::new("user", content)])
     }
 }
 
@@ -93,7 +93,7 @@ const EXAMPLES: [[&str; 2]; 3] = [
 impl PromptVariant {
     /// Returns the prompt for a tweet.
     pub(crate) fn prompt(self, tweet: &str) -> PromptSource {
-        let message = |role: &str, content: String| Message { role: role.to_owned(), content };
+        let message = |role: &str, content: String| Message::new(role, content);
         let user = |instruction: &str| message("user", format!("{instruction}\n\nTweet: {tweet}"));
         let with_system =
             |system: &str| vec![message("system", system.to_owned()), user("Reply to this tweet.")];

@@ -1,6 +1,6 @@
 //! Rewards for text with a verifiable answer.
 
-use grpo_data::nested_field;
+use grpo_data::{AnswerForm, nested_field};
 use regex::Regex;
 use regex_syntax::hir::{Hir, HirKind};
 use serde_json::{Map, Value};
@@ -18,9 +18,8 @@ use crate::{Outcome, PartName, Reward, RewardInput};
 pub struct AnswerReward {
     /// The field that contains the correct answer.
     pub field: String,
-    /// Extracts the answer from the completion. The answer is the first capture group of the last
-    /// match or, if the expression has no groups, the entire match.
-    pub extract: Option<Regex>,
+    /// Finds the answer in the completion.
+    pub extract: Option<AnswerForm>,
 }
 
 impl Reward for AnswerReward {
@@ -40,7 +39,10 @@ impl Reward for AnswerReward {
         let (right, extract) = (self.right(fields).ok()?, self.extract.as_ref()?);
         let is_possible = match self.extracted_from(&right) {
             Some(_) => true,
-            None => can_yield(extract, &right),
+            None => match extract {
+                AnswerForm::Pattern(pattern) => can_yield(pattern, &right),
+                AnswerForm::Hashes | AnswerForm::Boxed => !right.contains('\n'),
+            },
         };
         (!is_possible).then(|| {
             let short: String = right.trim().chars().take(60).collect();
@@ -61,6 +63,11 @@ impl AnswerReward {
             Err(reason) => return Outcome::failed(reason),
         };
         let given = self.given(&sample.text);
+        let is_boxed = matches!(self.extract, Some(AnswerForm::Boxed));
+        let is_same = |given: &str, right: &str| match is_boxed {
+            true => is_same(&without_latex(given), &without_latex(right)),
+            false => is_same(given, right),
+        };
         let is_right = |given| {
             is_same(given, &right)
                 || self.extracted_from(&right).is_some_and(|right| is_same(given, right))
@@ -83,9 +90,7 @@ impl AnswerReward {
 
     /// Extracts the answer from a text, if present.
     fn given<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let Some(extract) = &self.extract else { return Some(text) };
-        let last = extract.captures_iter(text).last()?;
-        last.get(1).or_else(|| last.get(0)).map(|found| found.as_str())
+        self.extract.as_ref().map_or(Some(text), |extract| extract.find(text))
     }
 
     /// Extracts the answer from a record's text. A number is an answer as it is: `\d+` would extract
@@ -98,6 +103,50 @@ impl AnswerReward {
 fn is_same(given: &str, right: &str) -> bool {
     let (given, right) = (given.trim(), right.trim());
     given == right || matches!((number(given), number(right)), (Some(a), Some(b)) if a == b)
+}
+
+/// LaTeX that does not change what an answer is.
+const LAYOUT: [&str; 13] = [
+    "\\left",
+    "\\right",
+    "\\!",
+    "\\,",
+    "\\;",
+    "\\:",
+    "\\ ",
+    "\\$",
+    "\\%",
+    "$",
+    "%",
+    "^{\\circ}",
+    "^\\circ",
+];
+
+/// Removes the layout from a formula, and writes a fraction of two numbers as `1/2`.
+fn without_latex(text: &str) -> String {
+    let mut text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac");
+    for layout in LAYOUT {
+        text = text.replace(layout, "");
+    }
+    text.retain(|c| !c.is_whitespace());
+    for mark in ["\\text{", "\\mathrm{", "\\textbf{"] {
+        if let Some(inside) = text.strip_prefix(mark).and_then(|text| text.strip_suffix('}'))
+            && !inside.contains(['{', '}'])
+        {
+            text = inside.to_owned();
+        }
+    }
+    let (sign, fraction) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.as_str()),
+    };
+    let parts = fraction.strip_prefix("\\frac{").and_then(|rest| rest.strip_suffix('}'));
+    match parts.and_then(|parts| parts.split_once("}{")) {
+        Some((above, below)) if number(above).is_some() && number(below).is_some() => {
+            format!("{sign}{above}/{below}")
+        }
+        _ => text,
+    }
 }
 
 /// Reads a number as people write it: `1080`, `1,080`, `$5`, `1/2`, `5.`, `-3e4`.
@@ -176,7 +225,7 @@ mod tests {
     }
 
     fn reward(extract: Option<&str>) -> AnswerReward {
-        let extract = extract.map(|extract| Regex::new(extract).unwrap());
+        let extract = extract.map(|extract| AnswerForm::parse(extract).unwrap());
         AnswerReward { field: "answer".to_owned(), extract }
     }
 
@@ -266,6 +315,61 @@ mod tests {
             ("1 2", "12"),
         ] {
             assert!(!is_same(a, b) && !is_same(b, a), "{a} is not {b}");
+        }
+    }
+
+    /// Ten rows of GSM8K's form, read by hand.
+    #[test]
+    fn answers_of_gsm8k_are_right() {
+        let gsm8k = reward(Some("####"));
+        for (solution, right, wrong) in [
+            (
+                "48/2 = <<48/2=24>>24 clips in May.\n48+24 = 72 altogether.\n#### 72",
+                "#### 72",
+                "#### 24",
+            ),
+            (
+                "12/60 = $<<12/60=0.2>>0.2 per minute.\n0.2 x 50 = $10.\n#### 10",
+                "So $10\n#### $10",
+                "#### 0.2",
+            ),
+            ("100 - 50 - 30 - 15 = $5\n#### 5", "####5", "5"),
+            ("84/2=42\n#### 42", "#### 42.", "#### 84"),
+            ("52 * 12 = 624\n#### 624", "#### 624.0", "#### 62"),
+            ("A lot of money\n#### 1,080", "#### 1080", "#### 108"),
+            ("#### 2,350,000", "#### 2350000", "#### 2,350"),
+            ("It lost 5\n#### -5", "#### -5", "#### 5"),
+            ("#### 0.5", "#### 1/2", "#### 5"),
+            ("It is 16\n#### 16 ", "#### 3\nNo.\n#### 16\nDone", "#### 16\nNo.\n#### 3"),
+        ] {
+            assert_eq!(total(&gsm8k, right, solution), Some(1.0), "{right}");
+            assert_eq!(total(&gsm8k, wrong, solution), Some(0.0), "{wrong}");
+            assert_eq!(gsm8k.doubt(&sample("", solution).fields), None);
+        }
+    }
+
+    /// Ten answers of MATH's form, read by hand.
+    #[test]
+    fn answers_of_math_are_right() {
+        let math = reward(Some("boxed"));
+        for (gold, right, wrong) in [
+            ("2", r"\boxed{2}", r"\boxed{3}"),
+            (r"\frac{1}{2}", r"$\boxed{\dfrac{1}{2}}$", r"\boxed{\frac{1}{3}}"),
+            (r"-\frac{3}{4}", r"\boxed{-0.75}", r"\boxed{0.75}"),
+            (r"10^\circ", r"\boxed{10}", r"\boxed{100}"),
+            (r"\text{A}", r"\boxed{A}", r"\boxed{B}"),
+            (
+                r"\left(3, \frac{\pi}{2}\right)",
+                r"\boxed{(3,\frac{\pi}{2})}",
+                r"\boxed{(3,\frac{\pi}{3})}",
+            ),
+            (r"x^2 + 1", r"\boxed{x^2+1}", r"\boxed{x^2-1}"),
+            (r"12,\!345", r"\boxed{12345}", r"\boxed{1234}"),
+            (r"So $\boxed{7}$.", r"\boxed 7", "7"),
+            (r"50\%", r"\boxed{50}", r"\boxed{0.5}"),
+        ] {
+            assert_eq!(total(&math, right, gold), Some(1.0), "{right}");
+            assert_eq!(total(&math, wrong, gold), Some(0.0), "{wrong}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, regex_reason};
+use grpo_data::{AnswerForm, ConfigFault, regex_reason};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,8 +35,9 @@ pub(crate) struct AnswerConfig {
     #[serde(default = "default_answer_field")]
     #[schemars(extend("x-basic" = true))]
     field: String,
-    /// Regular expression that finds the answer; the last match counts, its first group if there is
-    /// one. Default: whole completion.
+    /// How a completion marks its answer: `"####"` (what follows on the line, GSM8K), `"boxed"` (in
+    /// `\boxed{}`, MATH), or a regular expression, whose first group counts if there is one. The last
+    /// answer counts. Default: whole completion.
     #[serde(default)]
     #[schemars(extend("x-basic" = true))]
     extract: Option<String>,
@@ -48,7 +49,13 @@ fn default_answer_field() -> String {
 
 impl AnswerConfig {
     fn reward(&self) -> Result<AnswerReward, ConfigFault> {
-        let extract = self.extract.as_deref().map(|text| pattern("extract", text)).transpose()?;
+        let extract = self.extract.as_deref().map(|text| match AnswerForm::parse(text) {
+            Ok(AnswerForm::Pattern(_)) | Err(_) => {
+                pattern("extract", text).map(AnswerForm::Pattern)
+            }
+            Ok(form) => Ok(form),
+        });
+        let extract = extract.transpose()?;
         Ok(AnswerReward { field: self.field.clone(), extract })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use grpo_data::schema::Keys;
 use grpo_data::{
     Augmentation, ChatOptions, ChatTemplate, Codec, ConfigFault, DataError, ExampleFile, Examples,
-    Prompt, PromptFile,
+    Prompt, PromptFile, RecordFormat, RecordKeys, deserialize_settings,
 };
 use grpo_model::{ModelConfig, ModelError};
 use toml::Table;
@@ -191,11 +191,28 @@ pub struct ReadExamples {
     pub files: Vec<(&'static str, PathBuf)>,
 }
 
-/// Prompt and completion records, stored as JSON lines or Parquet.
-#[derive(Debug)]
-pub struct Records;
+/// Prompt and completion records, stored as JSON or Parquet.
+#[derive(Debug, Default)]
+pub struct Records(pub RecordFormat);
+
+impl Records {
+    /// Keys of `[data]` that say what the columns of records are.
+    pub const KEYS: [&str; 4] = ["columns", "system", "template", "answer_extract"];
+
+    /// Creates the reader from these keys.
+    ///
+    /// # Errors
+    /// Returns an error if a key is invalid.
+    pub fn parse(keys: Table) -> Result<Self, ConfigFault> {
+        Ok(Self(RecordFormat::new(deserialize_settings::<RecordKeys>(keys)?)?))
+    }
+}
 
 impl DataReader for Records {
+    fn settings(&self) -> Table {
+        Table::try_from(self.0.keys()).expect("texts can be written as TOML")
+    }
+
     fn holds_prompts(&self) -> bool {
         true
     }
@@ -208,7 +225,7 @@ impl DataReader for Records {
         let note = thinking_note(from.thinking, Thinking::of(from.codec))?;
         let options = ChatOptions::for_answer(from.thinking);
         let PromptFile { prompts, lines, report } =
-            PromptFile::read(from.file, from.codec, &options, from.longest)?;
+            PromptFile::read(from.file, from.codec, &options, from.longest, &self.0)?;
         let places = lines.iter().map(|line| format!("{}:{line}", from.file.display())).collect();
         let files = vec![from.file.to_owned()];
         let report = format!("{report}{}", note.map_or(String::new(), |note| format!("; {note}")));
@@ -223,7 +240,8 @@ impl DataReader for Records {
     ) -> anyhow::Result<ReadExamples> {
         let &ReadFrom { file, codec, thinking, longest, .. } = from;
         let options = ChatOptions::for_answer(thinking);
-        let read = ExampleFile::read(file, codec, &options, longest, validation_fraction, seed)?;
+        let (format, fraction) = (&self.0, validation_fraction);
+        let read = ExampleFile::read(file, codec, &options, format, longest, fraction, seed)?;
         let mut report = read.report.to_string();
         report.extend(thinking_note(thinking, Thinking::of(codec))?.map(|n| format!("; {n}")));
         if validation_fraction > 0.0 {

@@ -139,14 +139,8 @@ const DATASETS: &str = r#"
 import json
 
 class Rows:
-    column_names = ["problem", "prompt", "solution", "answer", "messages"]
-
     def __init__(self, rows):
         self.rows = rows
-
-    def map(self, function, remove_columns):
-        kept = [{k: v for k, v in row.items() if k not in remove_columns} for row in self.rows]
-        return Rows([{**old, **function(row)} for old, row in zip(kept, self.rows)])
 
     def to_json(self, path):
         with open(path, "w") as file:
@@ -241,12 +235,8 @@ fn recipes_of_open_r1_lead_to_a_run() {
             arguments.extend(["--set", set]);
         }
         place.succeed(&arguments);
-        let first = place.read(&format!(
-            "data/{}.jsonl",
-            recipe.lines().next().unwrap().rsplit_once('/').unwrap().1
-        ));
-        let first: serde_json::Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
-        let system = first["prompt"][0]["content"].as_str().unwrap();
+        let table: toml::Table = place.read(&toml).parse().unwrap();
+        let system = table["data"]["system"].as_str().unwrap();
         assert!(system.ends_with("<answer>\n'é' \"...\"\n</answer>"), "{system}");
     }
     // The template of the second recipe became the model's.

@@ -2,43 +2,17 @@
 
 use serde_json::{Map, Value};
 
-/// Keys of other formats that contain the prompt.
-const PROMPTS: [&str; 6] = ["question", "problem", "instruction", "query", "input", "task"];
+/// Keys of other formats that can contain the prompt.
+const PROMPTS: [&str; 8] =
+    ["question", "problem", "instruction", "query", "input", "task", "user", "conversations"];
 
-/// Keys of other formats that contain a conversation.
-const CONVERSATIONS: [&str; 5] = ["conversations", "conversation", "dialog", "dialogue", "chat"];
-
-/// Returns how to convert a record without a prompt, if its keys are those of a known format.
+/// Returns how to name the prompt's column of a record, if its keys are those of a known format.
 pub(super) fn remedy(keys: &Map<String, Value>) -> Option<String> {
     let has = |key: &&str| keys.get(*key).is_some_and(|value| !value.is_null());
-    if let Some(key) = CONVERSATIONS.into_iter().find(has) {
-        let turns = keys[key].as_array().into_iter().flatten();
-        return Some(match turns.into_iter().any(|turn| turn.get("from").is_some()) {
-            true => format!(
-                "`{key}` has the ShareGPT format; convert it to `messages` with `jq -c '.messages = [.{key}[] | {{role: ({{\"human\": \"user\", \"gpt\": \"assistant\"}}[.from] // .from), content: .value}}] | del(.{key})' OLD > NEW`"
-            ),
-            false => renamed(key, "messages"),
-        });
-    }
-    if has(&"instruction") && has(&"output") {
-        return Some(
-            "this is the Alpaca format; convert it with `jq -c '{prompt: ([.instruction, .input // empty | select(. != \"\")] | join(\"\\n\\n\")), completion: .output}' OLD > NEW`"
-                .to_owned(),
-        );
-    }
-    PROMPTS.into_iter().find(has).map(|key| renamed(key, "prompt"))
-}
-
-fn renamed(key: &str, name: &str) -> String {
-    format!("rename `{key}` with `jq -c '.{name} = .{key} | del(.{key})' OLD > NEW`")
-}
-
-/// Explains why a key of a message with the role `role` is not supported, if it is one for tools.
-pub(super) fn unsupported_key(name: &str, role: &Value) -> Option<&'static str> {
-    let is_tool = ["tool", "function", "ipython"].iter().any(|tool| role == tool);
-    (is_tool || ["tool_calls", "tool_call_id", "function_call"].contains(&name)).then_some(
-        "tools are not supported: a message has only `role` and `content`; write tool calls and results as text in `content`, or remove the conversation",
-    )
+    let key = PROMPTS.into_iter().find(has)?;
+    Some(format!(
+        "name its column with data.columns = {{ prompt = \"{key}\" }} or data.template, or rename it with `jq -c '.prompt = .{key} | del(.{key})' OLD > NEW`"
+    ))
 }
 
 /// Returns the text of a message's `content` that is a list of parts, as in multimodal chats.

@@ -7,7 +7,7 @@ use crate::origin::{Bytes, FileOrigin};
 use serde_json::{Map, Value};
 
 /// Maximum line length in bytes. The parsed JSON needs up to 36 times as much memory.
-const LONGEST: usize = 32 << 20;
+pub(super) const LONGEST: usize = 32 << 20;
 
 /// A record number, starting at 1, and the key-value pairs of the record.
 pub(super) type NumberedKeys = (u64, Map<String, Value>);

@@ -1,8 +1,11 @@
 //! Interprets the keys of a record.
 
-use super::foreign::{joined_parts, remedy, unsupported_key};
-use crate::Message;
+use super::foreign::{nested_field, remedy};
+use super::format::RecordFormat;
+use super::messages::messages;
+use super::shapes::{Shape, VERL};
 use crate::error::{Names, described};
+use crate::{ChatOptions, Message};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -17,6 +20,13 @@ pub struct PromptRecord {
     pub is_text: bool,
     /// The completion, if the record contains one.
     pub completion: Option<CompletionSource>,
+    /// How the record was recognised, if it is one of another program.
+    pub shape: Option<&'static str>,
+    /// The tools that the model can call.
+    pub tools: Vec<Value>,
+    /// Whether the answer was found, if [`RecordKeys::answer_extract`](crate::RecordKeys::answer_extract)
+    /// says how it is marked. True without this key.
+    pub has_answer: bool,
     /// All remaining keys, e.g. a reference answer for the reward.
     pub fields: Map<String, Value>,
 }
@@ -29,8 +39,17 @@ pub enum PromptSource {
     Text(String),
     /// A conversation with at least one message, to be formatted with the chat template.
     Messages(Vec<Message>),
+    /// The text of a user, who has no messages: formatted as one if the model has a chat template.
+    User(String),
     /// Token ids.
     Ids(Vec<u32>),
+}
+
+impl PromptRecord {
+    /// Returns the options with the tools of this record.
+    pub fn chat_options(&self, options: &ChatOptions) -> ChatOptions {
+        ChatOptions { tools: self.tools.clone(), ..options.clone() }
+    }
 }
 
 /// A completion before tokenization.
@@ -49,25 +68,113 @@ const PROMPT_KEYS: [&str; 4] = ["prompt", "messages", "prompt_ids", "text"];
 const COMPLETION_KEYS: [&str; 3] = ["completion", "completion_ids", "text"];
 
 /// Extracts the prompt and the completion. The remaining keys become fields.
-pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRecord, String> {
+pub(super) fn record(
+    line: u64,
+    mut keys: Map<String, Value>,
+    format: &RecordFormat,
+) -> Result<PromptRecord, String> {
     for key in PROMPT_KEYS.into_iter().chain(COMPLETION_KEYS) {
         // Every Parquet row has all columns, so a missing value is represented by null.
         if keys.get(key).is_some_and(Value::is_null) {
             keys.shift_remove(key);
         }
     }
-    if is_recorded(&keys) {
+    let mut found = match named(&keys, format)? {
+        Some(found) => found,
+        None => own(&mut keys)?,
+    };
+    if let Some((path, value)) = format.column("completion", &keys)? {
+        found.completion = Some(completion(path, value)?);
+    }
+    if let Some((_, value)) = format.column("answer", &keys)? {
+        keys.insert("answer".to_owned(), value);
+    } else if found.shape == Some(VERL)
+        && let Some(answer) = nested_field(&keys, GROUND_TRUTH).cloned()
+    {
+        keys.insert("answer".to_owned(), answer);
+    }
+    let tools = tools(&keys, format)?;
+    let solution = match &found.completion {
+        Some(CompletionSource::Text(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let has_answer = format.set_answer(&mut keys, solution)?;
+    let Found { prompt, is_text, completion, shape } = found;
+    let system = match keys.get("system") {
+        Some(Value::String(text)) if shape.is_some() && !text.is_empty() => Some(text.as_str()),
+        _ => format.system(),
+    };
+    let prompt = match system {
+        Some(_) if is_text => {
+            return Err("a `text` is not a conversation, so data.system has no place; name the column of the prompt with data.columns, or remove data.system".to_owned());
+        }
+        Some(system) => with_system(prompt, system)?,
+        None => prompt,
+    };
+    Ok(PromptRecord { line, prompt, is_text, completion, shape, tools, has_answer, fields: keys })
+}
+
+/// What a record contains besides its fields.
+struct Found {
+    prompt: PromptSource,
+    is_text: bool,
+    completion: Option<CompletionSource>,
+    shape: Option<&'static str>,
+}
+
+/// Where verl's records have the answer.
+const GROUND_TRUTH: &str = "reward_model.ground_truth";
+
+/// Returns the prompt that the configuration names. The columns remain fields.
+fn named(row: &Map<String, Value>, format: &RecordFormat) -> Result<Option<Found>, String> {
+    let (prompt, completion) = match format.render(row)? {
+        Some(text) => (PromptSource::User(text), None),
+        None => match format.column("prompt", row)? {
+            Some((path, value)) => named_prompt(path, value)?,
+            None => return Ok(None),
+        },
+    };
+    let own = the_one(row, ["completion", "completion_ids"])?.map(|key| {
+        let value = row[key].clone();
+        match key {
+            "completion" => self::completion(key, value),
+            _ => ids(key, value).map(CompletionSource::Ids),
+        }
+    });
+    let completion = own.transpose()?.or(completion);
+    Ok(Some(Found { prompt, is_text: false, completion, shape: None }))
+}
+
+/// Returns the prompt in a column, and the completion that ends a conversation.
+fn named_prompt(
+    path: &str,
+    value: Value,
+) -> Result<(PromptSource, Option<CompletionSource>), String> {
+    if value.is_string() {
+        return Ok((PromptSource::User(text(path, value, "a text")?), None));
+    }
+    let mut prompt = prompt(path, value)?;
+    // The beginning of an answer in `prompt` is part of the prompt.
+    let is_whole = !path.ends_with("prompt");
+    let completion = match &mut prompt {
+        PromptSource::Messages(messages) if is_whole => last_answer(path, messages)?,
+        _ => None,
+    };
+    Ok((prompt, completion.map(CompletionSource::Text)))
+}
+
+/// Returns the prompt in a key with a known name, which is removed.
+fn own(keys: &mut Map<String, Value>) -> Result<Found, String> {
+    if is_recorded(keys) {
         return Err("recorded completions need their column `prompt_ids`, which this file was written without; train the run again, or add the ids".to_owned());
     }
-    let Some(prompt_key) = the_one(&keys, PROMPT_KEYS)? else {
-        let remedy = remedy(&keys).map_or(String::new(), |remedy| format!("; {remedy}"));
-        return Err(format!(
-            "the prompt is missing; use one of the keys {} (found {}){remedy}",
-            Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
-            Names(keys.into_iter().map(|(key, _)| key).collect())
-        ));
+    let Some(prompt_key) = the_one(keys, PROMPT_KEYS)? else {
+        return recognised(keys);
     };
-    let completion_key = the_one(&keys, COMPLETION_KEYS)?;
+    let completion_key = the_one(keys, COMPLETION_KEYS)?;
+    let has_answer = keys.get("answer").is_some_and(|answer| !answer.is_null());
+    let is_verl =
+        prompt_key == "prompt" && !has_answer && nested_field(keys, GROUND_TRUTH).is_some();
     let mut take = |key: &str| keys.shift_remove(key).unwrap_or_default();
 
     let prompt_value = take(prompt_key);
@@ -78,10 +185,10 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
         }
         "prompt_ids" => (PromptSource::Ids(ids(prompt_key, prompt_value)?), None),
         "messages" => (PromptSource::Messages(messages(prompt_key, prompt_value)?), None),
-        _ => (prompt(prompt_value)?, None),
+        _ => (prompt(prompt_key, prompt_value)?, None),
     };
     match completion_key {
-        Some(key @ "completion") => completion = Some(self::completion(take(key))?),
+        Some(key @ "completion") => completion = Some(self::completion(key, take(key))?),
         Some(key @ "completion_ids") => {
             completion = Some(CompletionSource::Ids(ids(key, take(key))?))
         }
@@ -90,14 +197,78 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
     if let ("messages", None, PromptSource::Messages(messages)) =
         (prompt_key, completion_key, &mut prompt)
     {
-        completion = last_answer(messages)?.map(CompletionSource::Text);
+        completion = last_answer(prompt_key, messages)?.map(CompletionSource::Text);
     }
-    // Templates would have to describe them to the model.
-    let is_list = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
-    if matches!(prompt, PromptSource::Messages(_)) && keys.get("tools").is_some_and(is_list) {
-        return Err("`tools` is a list, but tools are not supported; describe them in the system message, or remove the record".to_owned());
+    let shape = is_verl.then_some(VERL);
+    Ok(Found { prompt, is_text: prompt_key == "text", completion, shape })
+}
+
+/// Returns the prompt of another program's record. Its columns remain fields.
+fn recognised(row: &Map<String, Value>) -> Result<Found, String> {
+    let Some(shape) = Shape::of(row) else {
+        let remedy = remedy(row).map_or(String::new(), |remedy| format!("; {remedy}"));
+        return Err(format!(
+            "the prompt is missing; use one of the keys {} (found {}){remedy}",
+            Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
+            Names(row.keys().cloned().collect())
+        ));
+    };
+    let text_of = |key: &str| text(key, row[key].clone(), "a text");
+    let (prompt, completion) = match shape {
+        Shape::Conversation(key) => {
+            let mut messages = messages(key, row[key].clone())?;
+            let completion = last_answer(key, &mut messages)?;
+            (PromptSource::Messages(messages), completion)
+        }
+        Shape::Alpaca => {
+            let mut prompt = text_of("instruction")?;
+            if row.get("input").is_some_and(|input| !input.is_null() && *input != "") {
+                prompt = [prompt, text_of("input")?].join("\n\n");
+            }
+            let output = Some("output").filter(|key| !row[*key].is_null());
+            (PromptSource::User(prompt), output.map(text_of).transpose()?)
+        }
+        Shape::Question(question, answer) => {
+            (PromptSource::User(text_of(question)?), answer.map(text_of).transpose()?)
+        }
+    };
+    let completion = completion.map(CompletionSource::Text);
+    Ok(Found { prompt, is_text: false, completion, shape: Some(shape.name()) })
+}
+
+/// Returns the tools of a record: a list, or a JSON list in a string, as Parquet files have it.
+fn tools(row: &Map<String, Value>, format: &RecordFormat) -> Result<Vec<Value>, String> {
+    let (path, value) = match format.column("tools", row)? {
+        Some((path, value)) => (path, value),
+        None => ("tools", row.get("tools").cloned().unwrap_or_default()),
+    };
+    let value = match &value {
+        Value::String(text) if text.trim_start().starts_with('[') => {
+            let wrong = |_| wrong(path, "a list of tools, or JSON of one", &value);
+            serde_json::from_str(text).map_err(wrong)?
+        }
+        _ => value,
+    };
+    match value {
+        Value::Array(tools) => Ok(tools),
+        _ => Ok(Vec::new()),
     }
-    Ok(PromptRecord { line, prompt, is_text: prompt_key == "text", completion, fields: keys })
+}
+
+/// Puts a system message before a prompt that has none.
+fn with_system(prompt: PromptSource, system: &str) -> Result<PromptSource, String> {
+    let mut messages = match prompt {
+        PromptSource::Messages(messages) => messages,
+        PromptSource::Text(text) | PromptSource::User(text) => vec![Message::new("user", text)],
+        PromptSource::Ids(_) => {
+            return Err("the prompt is token ids, before which data.system has no place; remove data.system, or give the prompt as text".to_owned());
+        }
+    };
+    let is_system = |message: &Message| ["system", "developer"].contains(&message.role.as_str());
+    if !messages.first().is_some_and(is_system) {
+        messages.insert(0, Message::new("system", system));
+    }
+    Ok(PromptSource::Messages(messages))
 }
 
 /// Returns whether this is a row of recorded completions without the ids of its prompt.
@@ -132,8 +303,7 @@ fn the_one<const N: usize>(
     }
 }
 
-fn prompt(value: Value) -> Result<PromptSource, String> {
-    let key = "prompt";
+fn prompt(key: &str, value: Value) -> Result<PromptSource, String> {
     match &value {
         Value::Array(list) if list.first().is_some_and(Value::is_object) => {
             Ok(PromptSource::Messages(messages(key, value)?))
@@ -148,8 +318,7 @@ fn prompt(value: Value) -> Result<PromptSource, String> {
     }
 }
 
-fn completion(value: Value) -> Result<CompletionSource, String> {
-    let key = "completion";
+fn completion(key: &str, value: Value) -> Result<CompletionSource, String> {
     match &value {
         Value::Array(list) if list.first().is_some_and(Value::is_object) => {
             match messages(key, value)?.as_mut_slice() {
@@ -175,15 +344,19 @@ fn completion(value: Value) -> Result<CompletionSource, String> {
 const ASSISTANT: &str = "assistant";
 
 /// Removes the last message and returns its content if it is from the assistant.
-fn last_answer(messages: &mut Vec<Message>) -> Result<Option<String>, String> {
-    let Some(answer) = messages.pop_if(|last| last.role == ASSISTANT) else { return Ok(None) };
+fn last_answer(key: &str, messages: &mut Vec<Message>) -> Result<Option<String>, String> {
+    // A call of a tool is not text that can be learned or compared.
+    let is_answer = |last: &mut Message| last.role == ASSISTANT && !last.has_tool_calls();
+    let Some(answer) = messages.pop_if(is_answer) else { return Ok(None) };
     if messages.is_empty() {
-        return Err("`messages` has only an assistant message; expected at least one message before it as the prompt".to_owned());
+        return Err(format!(
+            "`{key}` has only an assistant message; expected at least one message before it as the prompt"
+        ));
     }
     Ok(Some(answer.content))
 }
 
-fn text(key: &str, value: Value, expected: &str) -> Result<String, String> {
+pub(super) fn text(key: &str, value: Value, expected: &str) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
         other => Err(wrong(key, expected, &other)),
@@ -202,54 +375,6 @@ fn ids(key: &str, value: Value) -> Result<Vec<u32>, String> {
     list.iter().enumerate().map(id).collect()
 }
 
-fn messages(key: &str, value: Value) -> Result<Vec<Message>, String> {
-    match value {
-        Value::Array(list) if !list.is_empty() => {
-            let message = |(at, value)| message(&format!("{key}[{at}]"), value);
-            list.into_iter().enumerate().map(message).collect()
-        }
-        other => Err(wrong(key, "a list of messages {role, content}", &other)),
-    }
-}
-
-fn message(key: &str, value: Value) -> Result<Message, String> {
-    let Value::Object(mut fields) = value else {
-        return Err(wrong(key, "a message {role, content}", &value));
-    };
-    let mut take = |name: &str| fields.shift_remove(name).unwrap_or_default();
-    let (role, content) = (take("role"), take("content"));
-    // Every value of a Parquet struct has all fields, so empty fields are ignored. Other fields are
-    // rejected because dropping them would lose data silently.
-    let is_empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::Array(list) => list.is_empty(),
-        Value::Object(object) => object.is_empty(),
-        _ => false,
-    };
-    if let Some((name, value)) = fields.iter().find(|(_, value)| !is_empty(value)) {
-        return Err(match unsupported_key(name, &role) {
-            Some(reason) => format!("`{key}.{name}` is {}; {reason}", described(value)),
-            None => {
-                let expected = "only `role` and `content` in a message";
-                wrong(&format!("{key}.{name}"), expected, value)
-            }
-        });
-    }
-    let role = text(&format!("{key}.role"), role, "a text")?;
-    let content = match &content {
-        Value::Array(parts) if !parts.is_empty() => joined_parts(parts).map_err(|index| {
-            let key = format!("{key}.content[{index}]");
-            wrong(
-                &key,
-                "a part {\"type\": \"text\", \"text\": …}, because only text is supported",
-                &parts[index],
-            )
-        })?,
-        _ => text(&format!("{key}.content"), content, "a text")?,
-    };
-    Ok(Message { role, content })
-}
-
-fn wrong(key: &str, expected: &str, found: &Value) -> String {
+pub(super) fn wrong(key: &str, expected: &str, found: &Value) -> String {
     format!("`{key}` is {}; expected {expected}", described(found))
 }

@@ -7,10 +7,10 @@ use crate::origin::FileOrigin;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// A line of a JSON lines file or a row of a Parquet file.
+/// A line of a JSON lines file, an element of a JSON array or a row of a Parquet file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectRow {
-    /// Line or row number, starting at 1.
+    /// Number of the line, element or row, starting at 1.
     pub line: u64,
     /// The text and the parsed object. The text is the line without its newline or, in a Parquet
     /// file, the row formatted as JSON.
@@ -51,6 +51,10 @@ impl ObjectReader {
                 }
                 Ok(None)
             }
+            Rows::Array(rows) => Ok(rows.next_text(&self.origin)?.map(|(line, text)| {
+                let object = object(text).map(|object| (text.to_owned(), object));
+                ObjectRow { line, object }
+            })),
             Rows::Parquet(rows) => Ok(rows.next(&self.origin)?.map(|(line, keys)| {
                 let text = Value::Object(keys.clone()).to_string();
                 ObjectRow { line, object: Ok((text, keys)) }

@@ -52,6 +52,7 @@ fn texts_are_those_of_transformers() {
         let options = ChatOptions {
             add_generation_prompt: case["add_generation_prompt"].as_bool().unwrap(),
             enable_thinking: case["enable_thinking"].as_bool(),
+            tools: Vec::new(),
         };
         match (template.unwrap().unwrap().render(&messages, &options), &case["expected"]) {
             (Ok(found), Value::String(expected)) => assert_eq!(&found, expected, "{name}"),
@@ -161,14 +162,14 @@ proptest! {
     #[test]
     fn any_template_renders_or_fails(source in r#"(\{\{|\}\}|\{%-?|%\}|\{#|#\}| |\n|if|for|x|in|messages|generation|endgeneration|set|=|end|'|\(|\)|\||\[|:|-|1|tojson|é){0,30}"#) {
         if let Ok(Some(template)) = load(&[("chat_template.jinja", &source)]) {
-            let _ = template.render(&[Message { role: "user".into(), content: "é".into() }], &ChatOptions::default());
+            let _ = template.render(&[Message::new("user", "é")], &ChatOptions::default());
         }
     }
 
     #[test]
     fn what_is_said_reaches_the_text_as_it_is(content: String) {
         let template = template("{% for m in messages %}{{ m.content }}{% endfor %}");
-        let messages = [Message { role: "user".into(), content: content.clone() }];
+        let messages = [Message::new("user", content.clone())];
         prop_assert_eq!(template.render(&messages, &ChatOptions::default()).unwrap(), content);
     }
 }

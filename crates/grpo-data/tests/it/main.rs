@@ -5,6 +5,7 @@ mod parquet;
 mod parquet_types;
 mod prompts;
 mod record;
+mod shapes;
 mod special;
 mod token_set;
 mod tokenizer;

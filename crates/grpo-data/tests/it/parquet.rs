@@ -18,7 +18,7 @@ fn read(name: &str) -> Vec<PromptRecord> {
 
 /// The `n`-th record written by tests/fixtures/make_parquet.py.
 fn expected(n: u64) -> PromptRecord {
-    let message = |role: &str, content: String| Message { role: role.into(), content };
+    let message = |role: &str, content: String| Message::new(role, content);
     let mut messages = vec![message("user", format!("{n} + {n} = ? é🦀"))];
     if n % 2 == 1 {
         messages.insert(0, message("system", "be brief".into()));
@@ -41,6 +41,9 @@ fn expected(n: u64) -> PromptRecord {
         prompt: PromptSource::Messages(messages),
         is_text: false,
         completion: (n != 2).then(|| CompletionSource::Text((2 * n).to_string())),
+        shape: None,
+        tools: Vec::new(),
+        has_answer: true,
         fields: fields.as_object().unwrap().clone(),
     }
 }

@@ -35,7 +35,7 @@ fn gzip(text: &str) -> Vec<u8> {
 }
 
 fn message(role: &str, content: &str) -> Message {
-    Message { role: role.into(), content: content.into() }
+    Message::new(role, content)
 }
 
 #[test]
@@ -45,7 +45,9 @@ fn every_key_gives_its_prompt_and_completion() {
     let check = |line: &str, prompt: PromptSource, completion: Option<CompletionSource>| {
         let is_text = line.starts_with(r#"{"text""#);
         let fields = serde_json::Map::new();
-        let expect = PromptRecord { line: 1, prompt, is_text, completion, fields };
+        let (shape, tools, has_answer) = (None, Vec::new(), true);
+        let expect =
+            PromptRecord { line: 1, prompt, is_text, completion, shape, tools, has_answer, fields };
         assert_eq!(read(line), [expect], "{line}");
     };
     let (user, answer) = (message("user", "q"), message("assistant", "a"));
@@ -207,8 +209,8 @@ fn wrong_lines_are_named_with_their_fault() {
         &["the line is not a JSON object: there is more text after the end of the value at column 17; ", hint].concat(),
     );
     check(
-        r#"{"question": "q", "prompt": null}"#,
-        "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`); rename `question` with `jq -c '.prompt = .question | del(.question)' OLD > NEW`",
+        r#"{"query": "q", "prompt": null}"#,
+        "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `query`); name its column with data.columns = { prompt = \"query\" } or data.template, or rename it with `jq -c '.prompt = .query | del(.query)' OLD > NEW`",
     );
     check(
         "{}",
@@ -279,10 +281,6 @@ fn wrong_messages_are_named_with_their_place() {
         "`messages[0].content[0]` is an object; expected a part {\"type\": \"text\", \"text\": …}, because only text is supported",
     );
     check(r#"{"prompt": [{"content": "q"}]}"#, "`prompt[0].role` is null; expected a text");
-    check(
-        r#"{"prompt": [{"role": "user", "content": "q", "name": "Ann"}]}"#,
-        "`prompt[0].name` is the string \"Ann\"; expected only `role` and `content` in a message",
-    );
     check(
         r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
         "`messages` has only an assistant message; expected at least one message before it as the prompt",
@@ -359,35 +357,6 @@ proptest! {
 }
 
 #[test]
-fn records_of_other_programs_are_named_with_their_conversion() {
-    for (line, found, remedy) in [
-        (
-            r#"{"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]}"#,
-            "`conversations`",
-            "`conversations` has the ShareGPT format; convert it to `messages` with `jq -c '.messages = [.conversations[] | {role: ({\"human\": \"user\", \"gpt\": \"assistant\"}[.from] // .from), content: .value}] | del(.conversations)' OLD > NEW`",
-        ),
-        (
-            r#"{"conversation": [{"role": "user", "content": "hi"}]}"#,
-            "`conversation`",
-            "rename `conversation` with `jq -c '.messages = .conversation | del(.conversation)' OLD > NEW`",
-        ),
-        (
-            r#"{"instruction": "Add.", "input": "1 2", "output": "3"}"#,
-            "`instruction`, `input`, `output`",
-            "this is the Alpaca format; convert it with `jq -c '{prompt: ([.instruction, .input // empty | select(. != \"\")] | join(\"\\n\\n\")), completion: .output}' OLD > NEW`",
-        ),
-        (
-            r#"{"problem": "1 + 1", "solution": "2"}"#,
-            "`problem`, `solution`",
-            "rename `problem` with `jq -c '.prompt = .problem | del(.problem)' OLD > NEW`",
-        ),
-    ] {
-        let keys = "use one of the keys `prompt`, `messages`, `prompt_ids`, `text`";
-        check_fault(line, &format!("the prompt is missing; {keys} (found {found}); {remedy}"));
-    }
-}
-
-#[test]
 fn contents_of_text_parts_are_joined() {
     for content in [
         r#"[{"type": "text", "text": "hi "}, {"type": "text", "text": "you"}]"#,
@@ -395,7 +364,7 @@ fn contents_of_text_parts_are_joined() {
         r#""hi you""#,
     ] {
         let line = format!(r#"{{"messages": [{{"role": "user", "content": {content}}}]}}"#);
-        let message = Message { role: "user".into(), content: "hi you".into() };
+        let message = Message::new("user", "hi you");
         assert_eq!(read(&line)[0].prompt, PromptSource::Messages(vec![message]), "{content}");
     }
     check_fault(
@@ -405,42 +374,41 @@ fn contents_of_text_parts_are_joined() {
 }
 
 #[test]
-fn tools_are_refused_and_empty_keys_are_not() {
-    let tools = "tools are not supported: a message has only `role` and `content`; write tool calls and results as text in `content`, or remove the conversation";
-    let user = r#"{"role": "user", "content": "hi"}"#;
-    for (message, fault) in [
-        (
-            r#"{"role": "assistant", "content": null, "tool_calls": [{"type": "function"}]}"#,
-            "`messages[1].tool_calls` is a list",
-        ),
-        (
-            r#"{"role": "assistant", "content": "", "function_call": {"name": "w"}}"#,
-            "`messages[1].function_call` is an object",
-        ),
-        (
-            r#"{"role": "tool", "content": "20", "tool_call_id": "1"}"#,
-            "`messages[1].tool_call_id` is the string \"1\"",
-        ),
-        (
-            r#"{"role": "tool", "content": "20", "name": "w"}"#,
-            "`messages[1].name` is the string \"w\"",
-        ),
-    ] {
-        check_fault(
-            &format!(r#"{{"messages": [{user}, {message}]}}"#),
-            &format!("{fault}; {tools}"),
-        );
-    }
+fn messages_keep_their_keys_and_empty_ones_are_ignored() {
+    let user = r#"{"role": "user", "content": "hi", "name": "Ann"}"#;
+    let call =
+        r#"{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "w"}}]}"#;
+    let result = r#"{"role": "tool", "content": "20", "tool_call_id": "1"}"#;
+    let line = format!(r#"{{"messages": [{user}, {call}, {result}], "tools": [{{"name": "w"}}]}}"#);
+    let record = &read(&line)[0];
+    let PromptSource::Messages(messages) = &record.prompt else { panic!("{record:?}") };
+    assert_eq!(
+        json!(messages),
+        json!([
+            {"role": "user", "content": "hi", "name": "Ann"},
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "w"}}]},
+            {"role": "tool", "content": "20", "tool_call_id": "1"},
+        ])
+    );
+    assert_eq!(record.tools, [json!({"name": "w"})]);
+    assert_eq!(record.completion, None);
+    // A call is not a completion.
+    assert_eq!(read(&format!(r#"{{"messages": [{user}, {call}]}}"#))[0].completion, None);
+    let text = r#"{"prompt": "q", "tools": "[{\"name\": \"w\"}]"}"#;
+    assert_eq!(read(text)[0].tools, [json!({"name": "w"})]);
     check_fault(
-        &format!(r#"{{"messages": [{user}], "tools": [{{}}]}}"#),
-        "`tools` is a list, but tools are not supported; describe them in the system message, or remove the record",
+        r#"{"prompt": "q", "tools": "[{"}"#,
+        "`tools` is the string \"[{\"; expected a list of tools, or JSON of one",
     );
     for empty in ["null", "[]", "{}"] {
         let line = format!(
             r#"{{"messages": [{{"role": "user", "content": "hi", "tool_calls": {empty}}}], "tools": []}}"#
         );
-        let message = Message { role: "user".into(), content: "hi".into() };
-        assert_eq!(read(&line)[0].prompt, PromptSource::Messages(vec![message]), "{empty}");
+        assert_eq!(
+            read(&line)[0].prompt,
+            PromptSource::Messages(vec![Message::new("user", "hi")]),
+            "{empty}"
+        );
     }
 }
 

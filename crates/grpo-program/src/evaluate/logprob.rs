@@ -184,7 +184,7 @@ fn row(
     options: &ChatOptions,
     model: &Frozen<Policy>,
 ) -> anyhow::Result<Row> {
-    let prompt = match codec.prompt(&record.prompt, options) {
+    let prompt = match codec.prompt(&record.prompt, &record.chat_options(options)) {
         Err(DataError::EmptyPrompt) if record.is_text => Vec::new(),
         prompt => prompt?,
     };

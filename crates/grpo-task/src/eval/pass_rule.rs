@@ -1,7 +1,7 @@
 //! When a completion passes, for Pass@k.
 
 use anyhow::Context;
-use grpo_data::regex_reason;
+use grpo_data::{AnswerForm, regex_reason};
 use grpo_eval::{Embedder, HashedNgrams, QualityChecker, cosine};
 use grpo_rewards::{AnswerReward, Reward, RewardInput};
 use regex::Regex;
@@ -44,7 +44,13 @@ impl PassRule {
                 None if one == "quality" => Condition::Quality(QualityChecker::default()),
                 None if one == "exact" => Condition::Exact,
                 None if one == "answer" => {
-                    let extract = extract.map(|pattern| regex("--extract ", pattern)).transpose()?;
+                    let extract = extract.map(|text| match AnswerForm::parse(text) {
+                        Ok(AnswerForm::Pattern(_)) | Err(_) => {
+                            regex("--extract ", text).map(AnswerForm::Pattern)
+                        }
+                        Ok(form) => Ok(form),
+                    });
+                    let extract = extract.transpose()?;
                     Condition::Answer(AnswerReward { field: ANSWER.to_owned(), extract })
                 }
                 Some(("score", value)) => Condition::Score(number(value)?),

@@ -196,10 +196,7 @@ fn prompts(
     };
     for text in &arguments.prompt {
         let source = match arguments.chat {
-            true => PromptSource::Messages(vec![Message {
-                role: "user".to_owned(),
-                content: text.clone(),
-            }]),
+            true => PromptSource::Messages(vec![Message::new("user", text)]),
             false => PromptSource::Text(text.clone()),
         };
         let ids = codec.prompt(&source, options).with_context(|| format!("--prompt {text}"))?;
@@ -213,9 +210,11 @@ fn prompts(
     }
     if let Some(path) = &arguments.prompts {
         for record in PromptReader::open(path)? {
-            let PromptRecord { line, prompt, mut fields, .. } = record?;
+            let record = record?;
+            let options = record.chat_options(options);
+            let PromptRecord { line, prompt, mut fields, .. } = record;
             let ids = codec
-                .prompt(&prompt, options)
+                .prompt(&prompt, &options)
                 .with_context(|| format!("{}:{line}", path.display()))?;
             anyhow::ensure!(
                 ids.len() <= context,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, counted};
+use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, Shortened, counted};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
@@ -286,39 +286,102 @@ impl Trial {
                 "the rewards of the trial hardly differ (standard deviation {deviation:.1e}), so advantages are mostly noise; check [reward] and its scale"
             ));
         }
-        if let Some(warning) = few_groups_differ(&rewards, file.settings.train.group_size) {
-            warn(warning);
-        }
+        self.never_correct().into_iter().for_each(&mut warn);
+        let (binary, train) = (Binary::of(&rewards), &file.settings.train);
+        binary.iter().filter_map(|it| it.warning(train.group_size)).for_each(&mut warn);
         if 2 * cut > all {
             warn(format!(
                 "{cut} of {all} trial completions were truncated at sampling.max_new_tokens = {}",
                 file.settings.sampling.max_new_tokens
             ));
         }
+        let expected = binary.map(|it| it.expectation(train.group_size, train.prompts_per_step));
+        expected.into_iter().for_each(|line| lines.insert(1, line));
         lines
+    }
+
+    /// Returns a warning if completions have answers, but none is the right one.
+    fn never_correct(&self) -> Option<String> {
+        let with = |part: &str| {
+            let is = |sample: &&Sample| {
+                sample.outcome.as_ref().and_then(|it| it.part(part)).is_some_and(|it| it > 0.0)
+            };
+            self.samples().filter(is).count()
+        };
+        let (answered, all) = (with("answered"), self.samples().count());
+        let has_answers = self.samples().any(|sample| {
+            sample.outcome.as_ref().is_some_and(|outcome| outcome.part("answered").is_some())
+        });
+        if !has_answers || with("correct") > 0 {
+            return None;
+        }
+        let right = self.groups.iter().find_map(|group| group.prompt.fields.get("answer"));
+        let right = right.map_or_else(String::new, |right| {
+            format!("; the first right answer is {}", Shortened(&right.to_string()))
+        });
+        let completions = counted(all, "trial completion");
+        Some(match answered {
+            0 => format!("none of {completions} has an answer that reward.extract finds{right}"),
+            _ => {
+                let answers = counted(answered, "answer");
+                format!("none of {answers} in {completions} is right{right}")
+            }
+        })
     }
 }
 
-/// Warns if the rewards have two values, of which one is so rare that most groups have equal rewards.
-fn few_groups_differ(rewards: &[f64], group_size: usize) -> Option<String> {
-    let least = rewards.iter().copied().reduce(f64::min)?;
-    let most = rewards.iter().copied().reduce(f64::max)?;
-    if least == most || rewards.iter().any(|reward| *reward != least && *reward != most) {
-        return None;
+/// The two values of rewards that have no others, and how many have the higher one.
+struct Binary {
+    least: f64,
+    most: f64,
+    higher: usize,
+    all: usize,
+}
+
+impl Binary {
+    fn of(rewards: &[f64]) -> Option<Self> {
+        let least = rewards.iter().copied().reduce(f64::min)?;
+        let most = rewards.iter().copied().reduce(f64::max)?;
+        if least == most || rewards.iter().any(|reward| *reward != least && *reward != most) {
+            return None;
+        }
+        let higher = rewards.iter().filter(|reward| **reward == most).count();
+        Some(Self { least, most, higher, all: rewards.len() })
     }
-    let higher = rewards.iter().filter(|reward| **reward == most).count();
-    let p = higher as f64 / rewards.len() as f64;
-    let differ = |size: usize| 1.0 - p.powf(size as f64) - (1.0 - p).powf(size as f64);
-    if differ(group_size) >= FEW {
-        return None;
+
+    /// Returns the probability that the rewards of a group are not all equal, if every prompt has the
+    /// pass rate of the trial.
+    fn differ(&self, size: usize) -> f64 {
+        let p = self.higher as f64 / self.all as f64;
+        1.0 - p.powf(size as f64) - (1.0 - p).powf(size as f64)
     }
-    let enough = (group_size..=1024).find(|size| differ(*size) >= FEW);
-    let enough = enough.map_or_else(String::new, |size| format!(" to {size} or more"));
-    Some(format!(
-        "{higher} of {} trial completions have the reward {most}, all others {least}, so only about {:.0} % of groups of {group_size} have different rewards, and the others teach nothing; raise train.group_size{enough}, or start from a policy that succeeds more often",
-        rewards.len(),
-        100.0 * differ(group_size)
-    ))
+
+    /// Says how many groups of a step can be expected to have a signal.
+    fn expectation(&self, group_size: usize, groups: u32) -> String {
+        let percent = 100.0 * self.differ(group_size);
+        format!(
+            "signal       about {:.1} of {} per step should have different rewards ({percent:.0} %, from {} of {} trial completions with reward {}; fewer if prompts differ in difficulty)",
+            self.differ(group_size) * f64::from(groups),
+            counted(groups, "group"),
+            self.higher,
+            self.all,
+            self.most,
+        )
+    }
+
+    /// Warns if one of the values is so rare that most groups have equal rewards.
+    fn warning(&self, group_size: usize) -> Option<String> {
+        let Self { least, most, higher, all } = self;
+        if self.differ(group_size) >= FEW {
+            return None;
+        }
+        let enough = (group_size..=1024).find(|size| self.differ(*size) >= FEW);
+        let enough = enough.map_or_else(String::new, |size| format!(" to {size} or more"));
+        Some(format!(
+            "{higher} of {all} trial completions have the reward {most}, all others {least}, so only about {:.0} % of groups of {group_size} have different rewards, and the others teach nothing; raise train.group_size{enough}, or start from a policy that succeeds more often",
+            100.0 * self.differ(group_size)
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -416,10 +479,34 @@ mod tests {
     }
 
     #[test]
+    fn answers_that_are_never_right_are_said() {
+        let outcome = |answered: f64, correct: f64| {
+            let parts = vec![("answered".into(), answered), ("correct".into(), correct)];
+            Outcome::Scored(Scored::new(vec![(1.0, correct)], parts))
+        };
+        let said = |outcomes| {
+            let mut trial = trial(outcomes);
+            trial.groups[0].prompt.fields.insert("answer".into(), "#### 72".into());
+            trial.never_correct()
+        };
+        assert_eq!(
+            said(vec![outcome(0.0, 0.0), outcome(1.0, 0.0)]).unwrap(),
+            "none of 1 answer in 2 trial completions is right; the first right answer is \"#### 72\""
+        );
+        assert_eq!(
+            said(vec![outcome(0.0, 0.0)]).unwrap(),
+            "none of 1 trial completion has an answer that reward.extract finds; the first right answer is \"#### 72\""
+        );
+        assert_eq!(said(vec![outcome(1.0, 0.0), outcome(1.0, 1.0)]), None);
+        let other = Scored::new(vec![(1.0, 0.0)], vec![("correct".into(), 0.0)]);
+        assert_eq!(said(vec![Outcome::Scored(other)]), None);
+    }
+
+    #[test]
     fn groups_of_a_binary_reward_that_can_have_a_signal() {
         let of = |ones: usize, all: usize, group_size| {
             let rewards = [vec![1.0; ones], vec![0.0; all - ones]].concat();
-            few_groups_differ(&rewards, group_size)
+            Binary::of(&rewards).and_then(|binary| binary.warning(group_size))
         };
         // 1 − (0.125² + 0.875²) = 0.21875
         let warning = of(8, 64, 2).unwrap();
@@ -439,8 +526,12 @@ mod tests {
         ] {
             assert_eq!(of(ones, all, group_size).is_some(), warns, "{ones}/{all}, {group_size}");
         }
-        assert_eq!(few_groups_differ(&[0.0, 0.0, 0.5, 1.0], 2), None);
-        let scaled = few_groups_differ(&[-1.0, -1.0, -1.0, -1.0, -1.0, 3.0], 2);
-        assert!(scaled.unwrap().contains("have the reward 3, all others -1"));
+        assert!(Binary::of(&[0.0, 0.0, 0.5, 1.0]).is_none());
+        let scaled = Binary::of(&[-1.0, -1.0, -1.0, -1.0, -1.0, 3.0]).unwrap();
+        assert_eq!(
+            Binary { least: 0.0, most: 1.0, higher: 16, all: 64 }.expectation(2, 8),
+            "signal       about 3.0 of 8 groups per step should have different rewards (38 %, from 16 of 64 trial completions with reward 1; fewer if prompts differ in difficulty)"
+        );
+        assert!(scaled.warning(2).unwrap().contains("have the reward 3, all others -1"));
     }
 }
