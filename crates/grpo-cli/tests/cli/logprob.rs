@@ -274,9 +274,9 @@ fn lines_that_are_no_records() {
         ]].into(),
     );
     check(
-        "{\"question\": \"?\"}",
+        "{\"query\": \"?\"}",
         str![
-            "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`); rename `question` with `jq -c '.prompt = .question | del(.question)' OLD > NEW`"
+            "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `query`); name its column with data.columns = { prompt = \"query\" } or data.template, or rename it with `jq -c '.prompt = .query | del(.query)' OLD > NEW`"
         ].into(),
     );
     check(

@@ -390,9 +390,9 @@ fn refuses_files_without_prompts() {
         str!["prompts.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens"],
     );
     check_file(
-        "{\"prompt\": \"the\"}\n{\"question\": \"the\"}\n",
+        "{\"prompt\": \"the\"}\n{\"query\": \"the\"}\n",
         str![
-            "prompts.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`); rename `question` with `jq -c '.prompt = .question | del(.question)' OLD > NEW`"
+            "prompts.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `query`); name its column with data.columns = { prompt = \"query\" } or data.template, or rename it with `jq -c '.prompt = .query | del(.query)' OLD > NEW`"
         ],
     );
     let place = place("llama");
