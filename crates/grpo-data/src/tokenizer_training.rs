@@ -142,7 +142,7 @@ mod tests {
         let ids = SpecialIds::from_folder(folder.path(), Some(&tokenizer)).unwrap();
         assert_eq!((ids.eos, ids.learned_end, ids.pad), (vec![2], Some(2), Some(0)));
         let template = ChatTemplate::from_folder(folder.path()).unwrap().unwrap();
-        let message = Message { role: "user".to_owned(), content: "hot?".to_owned() };
+        let message = Message::new("user", "hot?");
         let text = template.render(&[message], &ChatOptions::for_answer(None));
         let expected = "<|im_start|>user\nhot?<|im_end|>\n<|im_start|>assistant\n";
         assert_eq!(text.unwrap(), expected);

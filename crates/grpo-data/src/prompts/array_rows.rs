@@ -37,7 +37,7 @@ impl ArrayRows {
         let keys = object(text).map_err(|fault| {
             let reason = match fault {
                 LineFault::NotAnObject { reason } => {
-                    format!("an element of the array is not an object: {reason}; expected records such as {{\"prompt\": \"2 + 2 =\"}}")
+                    format!("an element of the array is not an object: {reason}; records are such as {{\"prompt\": \"2 + 2 =\"}}")
                 }
                 fault => format!("{fault}; keep one of them"),
             };

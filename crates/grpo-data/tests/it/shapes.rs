@@ -160,13 +160,10 @@ fn ten_rows_of_verl() {
 fn a_question_that_needs_its_context_is_not_guessed() {
     for key in ["choices", "options", "context", "passage"] {
         let said = fault(&json!({"question": "q", key: ["a"], "answer": "a"}), "");
-        let found = format!(
-            "p.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `answer`, `{key}`, `question`); name its column with data.columns = {{ prompt = \"question\" }} or data.template, or rename it with "
-        );
-        let sorted = format!(
+        let expect = format!(
             "p.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`, `{key}`, `answer`); name its column with data.columns = {{ prompt = \"question\" }} or data.template, or rename it with "
         );
-        assert!(said.starts_with(&found) || said.starts_with(&sorted), "{said}");
+        assert!(said.starts_with(&expect), "{said}");
     }
     assert_eq!(read(&[json!({"question": "q", "context": null})], "")[0].prompt, user("q"));
 }
@@ -199,7 +196,7 @@ fn arrays_are_read_element_by_element() {
     for (text, expect) in [
         (
             "[1]",
-            "p.json:1: an element of the array is not an object: found the value 1; expected an object; expected records such as",
+            "p.json:1: an element of the array is not an object: found 1; expected an object; records are such as",
         ),
         (
             "[{\"prompt\": \"a\"}, {\"prompt\"",
@@ -223,13 +220,6 @@ fn arrays_are_read_element_by_element() {
     ] {
         let found = results("p.json", text, &RecordFormat::default());
         let error = found.last().unwrap().clone().unwrap_err();
-        if text == "[1]" {
-            assert!(
-                error.starts_with("p.json:1: an element of the array is not an object: "),
-                "{error}"
-            );
-            continue;
-        }
         assert!(error.starts_with(expect), "{error}");
     }
 }
