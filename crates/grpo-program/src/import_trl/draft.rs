@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use serde_json::Value as Json;
 use toml::Value;
 
 use super::defaults::default_of;
@@ -21,6 +22,8 @@ pub(super) struct Entry {
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Float(number) if number.is_finite() => format!("{number:?}"),
+        // On one line. JSON's strings are a subset of TOML's.
+        Value::String(text) if text.contains('\n') => Json::from(text.as_str()).to_string(),
         value => value.to_string(),
     }
 }
