@@ -406,7 +406,7 @@ impl StartedRun {
         let ranks = grpo.learner().ranks();
         let prompts = self.training.evaluated_prompts();
         // All ranks evaluate, or none of them.
-        let kept = folder.read_evaluation_before(prompts, file.eval.config().group_size);
+        let kept = folder.read_evaluation_before(prompts, file.eval.group_size);
         ranks.from_first(Some(kept.is_some()))?;
         if let Some(groups) = kept {
             say(format_args!(

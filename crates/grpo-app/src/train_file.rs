@@ -89,7 +89,7 @@ impl TrainFile {
             sampler_check: self.sampler_check,
             optimizer: self.optimizer,
             schedule: self.schedule,
-            eval: self.eval.config(),
+            eval: self.eval.clone(),
         }
     }
 
@@ -189,13 +189,6 @@ impl TrainFile {
         let reward = self.reward.spec().check();
         reward.map_err(|fault| origin.locate(fault.below("reward")))?;
         self.success.check().map_err(|fault| origin.locate(fault))?;
-        origin.check_ranges("eval", &self.eval)?;
-        anyhow::ensure!(
-            self.eval.samples > 0 || self.eval.every == 0,
-            "{}eval.every = {} has no effect with eval.samples = 0; increase eval.samples, or set eval.every = 0",
-            origin.place("eval.every"),
-            self.eval.every
-        );
         self.save.checkpoints().check(origin)
     }
 

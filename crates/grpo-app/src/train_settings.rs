@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use grpo_core::KlController;
-use grpo_data::Ranges;
 use grpo_model::{LoraConfig, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_train::{
@@ -62,62 +61,14 @@ pub struct TrainSettings {
     pub(crate) guards: Option<Vec<GuardConfig>>,
     #[serde(default)]
     pub(crate) preflight: PreflightSection,
-    #[serde(default)]
     /// When and on which prompts the policy is evaluated.
-    pub eval: EvalSection,
+    #[serde(default)]
+    pub eval: EvalConfig,
     #[serde(default)]
     pub(crate) save: SaveSection,
     /// Success criteria for the report. They do not affect training.
     #[serde(default)]
     pub(crate) success: SuccessCriteria,
-}
-
-/// The `[eval]` section.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
-#[serde(deny_unknown_fields, default)]
-pub struct EvalSection {
-    /// Completions per evaluation; 0 disables evaluations and the table. With `[data]`: the first
-    /// `samples / group_size` prompts.
-    #[schemars(range(min = 0, max = 1e6), extend("x-basic" = true))]
-    pub(crate) samples: u32,
-    /// Prompts in the format of `data.file`; without it, those of `data.file`, which the policy
-    /// trains on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-basic" = true))]
-    pub file: Option<PathBuf>,
-    /// Steps between evaluations, plus one at the last step; 0 for none in between. Results are the
-    /// `eval_*` [metrics](metrics.md#evaluations).
-    #[schemars(extend("x-basic" = true))]
-    pub(crate) every: u32,
-    /// End the run after this many consecutive evaluations without a new best mean reward; 0 for
-    /// never. Needs `every`.
-    pub(crate) patience: u32,
-    /// Minimum improvement for a new best; needs `every`.
-    #[schemars(range(min = 0))]
-    pub(crate) min_gain: f64,
-    /// Completions per prompt; with 2 or more, diversity is measured (`eval_self_bleu`,
-    /// `eval_distinct_2`).
-    #[schemars(range(min = 1, max = 1000))]
-    group_size: usize,
-}
-
-impl Default for EvalSection {
-    fn default() -> Self {
-        let EvalConfig { every, patience, min_gain, group_size } = EvalConfig::default();
-        Self { samples: 1000, file: None, every, patience, min_gain, group_size }
-    }
-}
-
-impl EvalSection {
-    /// Returns the number of prompts needed for `samples` completions.
-    pub(crate) fn prompts(&self) -> u32 {
-        self.samples.div_ceil(u32::try_from(self.group_size.max(1)).unwrap_or(u32::MAX))
-    }
-
-    pub(crate) fn config(&self) -> EvalConfig {
-        let &Self { every, patience, min_gain, group_size, .. } = self;
-        EvalConfig { every, patience, min_gain, group_size }
-    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
