@@ -12,6 +12,7 @@ mod split_data;
 mod test;
 mod tidy;
 mod train;
+mod venv;
 mod workspace;
 
 use std::process::ExitCode;

@@ -28,12 +28,19 @@ impl File {
 const FOLDER: &str = "configs/schema/";
 
 /// Returns the names of the schemas that the program contains: training first, then the others.
-pub(super) fn names() -> Vec<&'static str> {
+///
+/// # Errors
+/// Returns an error if it contains none.
+pub(super) fn names() -> anyhow::Result<Vec<&'static str>> {
     let name = |path: &'static str| path.strip_prefix(FOLDER)?.strip_suffix(".json");
     let mut names: Vec<&str> = FILES.iter().filter_map(|file| name(file.path)).collect();
     let first = |name: &str| !["train", "pretrain"].contains(&name);
     names.sort_by_key(|name| (first(name), *name == "pretrain", *name));
-    names
+    anyhow::ensure!(
+        !names.is_empty(),
+        "this program was built without {FOLDER}*.json, which describe the keys; build it in a complete checkout"
+    );
+    Ok(names)
 }
 
 /// Returns the text of a schema.
@@ -91,13 +98,13 @@ impl Reference {
     /// Reads the schemas that the program contains.
     ///
     /// # Errors
-    /// Returns an error if the program itself is damaged.
+    /// Returns an error if the program contains no schemas, or is damaged.
     pub(super) fn read() -> anyhow::Result<Self> {
         let read = |name: &'static str| {
             let schema = serde_json::from_str(&schema_text(name)?)?;
             Ok::<_, anyhow::Error>(File::new(name.to_owned(), schema))
         };
-        Ok(Self::new(names().into_iter().map(read).collect::<Result<_, _>>()?))
+        Ok(Self::new(names()?.into_iter().map(read).collect::<Result<_, _>>()?))
     }
 
     /// Lists the sections of all files.
