@@ -45,7 +45,7 @@ mod usual_ranges;
 
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
-pub use config::{GrpoConfig, SamplingConfig, TrainConfig};
+pub use config::{GrpoConfig, MOST_KEPT_ACTIVATIONS, SamplingConfig, TrainConfig};
 pub use diversity_measure::{build_measure, check_measure, no_embedder};
 pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};

@@ -4,6 +4,7 @@
 mod layers;
 mod published_names;
 mod records;
+mod removed_keys;
 mod syntax;
 
 pub use layers::nearest;
@@ -11,3 +12,4 @@ pub(crate) use layers::of_text;
 pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
 pub(crate) use records::REVISION;
 pub use records::{now, resolved, run_info};
+pub(crate) use removed_keys::{drop_removed, drop_removed_of_run, refuse_removed};

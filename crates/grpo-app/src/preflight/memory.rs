@@ -5,7 +5,7 @@ use grpo_model::{
     Activation, Description, HeadKind, LanguageModel, Policy, ProductPrecision, WeightPrecision,
     sampling_copies_weights,
 };
-use grpo_train::ReferenceFrom;
+use grpo_train::{MOST_KEPT_ACTIVATIONS, ReferenceFrom};
 
 use super::trial::Lengths;
 use super::words::words;
@@ -120,7 +120,7 @@ impl MemoryPlan {
                     },
                 ),
             ],
-            kept: part("kept activations", kept, "lower train.reuse_activations_mb"),
+            kept: part("kept activations", kept, ""),
             micro_batches,
         }
     }
@@ -291,7 +291,11 @@ impl Sizes<'_> {
     fn kept(&self, tokens: f64, file: &TrainFile) -> f64 {
         // Those of tasks with their own prompt source and of episodes are not kept.
         let is_kept = file.rollout.config().samples_here() && !file.extensions.look_ahead();
-        if file.source.is_some() || file.episode.is_some() || !is_kept {
+        if file.source.is_some()
+            || file.episode.is_some()
+            || !is_kept
+            || !file.grpo().keeps_activations()
+        {
             return 0.0;
         }
         let it = self.description;
@@ -301,7 +305,7 @@ impl Sizes<'_> {
             Activation::SwiGlu => 2 * it.mlp_width,
         };
         let outputs = (it.layers * (attention + mlp + 2 * it.width)) as f64;
-        let limit = file.grpo().kept_activations() as f64 / 4.0;
+        let limit = MOST_KEPT_ACTIVATIONS as f64 / 4.0;
         // A quarter more was measured, for the allocator's blocks and what lies between them.
         1.25 * (tokens * outputs).min(limit)
     }

@@ -34,7 +34,10 @@ impl TrainFile {
         set: &[String],
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
-        let layers = config::load::<Table>(path, set)?;
+        let mut layers = config::load::<Table>(path, set)?;
+        if path.with_file_name("run.json").is_file() {
+            config::drop_removed(&mut layers.value);
+        }
         let (command, path) = match layers.value.contains_key("stages") {
             true => ("run", path.display()),
             false => (command_of(&layers.value), path.display()),
@@ -78,6 +81,7 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let config::Loaded { value: mut table, origin } = layers;
+        config::refuse_removed(&mut table, &origin)?;
         let explain = |fault: ConfigFault| origin.misread(&fault);
         let reward = reward_of(&mut table, &origin, tasks)?;
         let data = section(&mut table, "data")
@@ -138,8 +142,12 @@ fn with_all_keys(fault: ConfigFault, tasks: &Tasks) -> ConfigFault {
     }
     let section = fault.key.rsplit_once('.').map_or("", |(section, _)| section);
     let mut known = Extensions::known_keys(tasks, section);
+    if section == "train" {
+        known.push("epochs");
+    }
     if section.is_empty() {
         known.extend(["reward", "data", "rollout"]);
+        known.extend((!tasks.episodes().is_empty()).then_some("episode"));
         let sources = tasks.iter().flat_map(|task| task.sources());
         known.extend(sources.flat_map(|kind| kind.sections));
     }

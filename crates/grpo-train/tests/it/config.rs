@@ -75,19 +75,19 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.sampling.temperature = f32::INFINITY,
-        "sampling: temperature = inf is out of range; use 0.001 to 1000 (1 is the model's own distribution)",
+        "sampling: temperature = inf is out of range; expected 0.001 to 1000 (1 is the model's own distribution)",
     );
     check(
         |c| c.sampling.top_p = Some(0.0),
-        "sampling: top_p = 0 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)",
+        "sampling: top_p = 0 is out of range; expected a number above 0 and at most 1 (1 keeps all tokens)",
     );
     check(
         |c| c.sampling.min_p = Some(f32::NAN),
-        "sampling: min_p = NaN is out of range; use 0 or more and less than 1 (0 keeps all tokens)",
+        "sampling: min_p = NaN is out of range; expected 0 or more and less than 1 (0 keeps all tokens)",
     );
     check(
         |c| c.sampling.repetition_penalty = Some(0.0),
-        "sampling: repetition_penalty = 0 is out of range; use 0.01 to 100 (1 has no effect)",
+        "sampling: repetition_penalty = 0 is out of range; expected 0.01 to 100 (1 has no effect)",
     );
     check(
         |c| c.advantage.epsilon = -1e-4,

@@ -12,8 +12,8 @@ use grpo_run::{
     sha256_of_manifest,
 };
 use grpo_train::{
-    Ending, GuardAction, GuardTrigger, Metrics, StepDone, StepReport, TrainError, TrainObserver,
-    Training,
+    Ending, GuardAction, GuardTrigger, Metrics, SamplerCheck, StepDone, StepReport, TrainError,
+    TrainObserver, Training,
 };
 
 use crate::checkpoint;
@@ -344,7 +344,8 @@ impl Observer {
         if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
-                "step {step}: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps"
+                "step {step}: sampler and trainer differ by more than {} nats, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps",
+                SamplerCheck::TOLERANCE
             ));
         }
         let scores_invalid = training.grpo().rewards().scores_invalid();
