@@ -83,6 +83,19 @@ fn reports_an_unknown_key_with_its_line_and_the_nearest_one() {
         str!["train.toml:16: unknown key 'reward.qde'; did you mean 'qed'?"],
     );
     check_text("[loss]", "[lost]", str!["train.toml:19: unknown key 'lost'; did you mean 'loss'?"]);
+    // A key that is taken out before the section is read.
+    check_text(
+        "steps = 3",
+        "epoch = 3",
+        str!["train.toml:6: unknown key 'train.epoch'; did you mean 'epochs'?"],
+    );
+    check_text(
+        "steps = 3",
+        "num_train_epochs = 3",
+        str![
+            "train.toml:6: unknown key 'train.num_train_epochs'; it is called 'train.epochs' here"
+        ],
+    );
     check_text(
         "kl_coef = 0.05",
         "zzz = 1",

@@ -137,6 +137,7 @@ fn two_steps_of_two_turns() {
         ("once_more", "twice", "episode.type: unknown episode \"twice\"; use one of \"once_more\""),
         ("ids = [70, 71]", "ids = []", "episode.ids is empty; add an id"),
         ("ids = [70, 71]", "", "episode: missing key `ids`"),
+        ("[episode]", "[episodes]", "unknown key 'episodes'; did you mean 'episode'?"),
     ] {
         place.write("other.toml", text.replace(from, to));
         let error = run(&["train", &path("other.toml"), "--run", &path("other")]).unwrap_err();
