@@ -71,6 +71,8 @@ pub struct TrainSettings {
     pub(crate) success: SuccessCriteria,
 }
 
+// Three keys are those of `CheckpointSection`, the section of supervised runs. They are repeated, because
+// serde can neither name the key of a wrong value nor list the known keys of a flattened struct.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SaveSection {

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::{
-    Characters, FAMILIES, FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split,
+    Characters, FAMILIES, FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan,
+    PassageOptions, Passages, Split,
 };
 use anyhow::Context;
 use clap::ValueEnum;
@@ -22,7 +23,7 @@ use crate::commands::pretrain::MaskedLmFile;
 use crate::commands::{fill, pretrain, train_judge};
 use crate::eval_suite::SUITE;
 use crate::reward::InfillConfig;
-use crate::sections::{PassageSection, check_infiller};
+use crate::sections::check_infiller;
 use grpo_app::eval::Suite;
 use grpo_app::models::Loaded;
 use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
@@ -80,14 +81,14 @@ impl Task for Infill {
 #[serde(deny_unknown_fields)]
 struct BlankSections {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    passages: Option<PassageSection>,
+    passages: Option<PassageOptions>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     masking: Option<MaskingPlan>,
 }
 
 impl BlankSections {
     /// Returns both sections. They must have been checked.
-    fn both(&self) -> (&PassageSection, &MaskingPlan) {
+    fn both(&self) -> (&PassageOptions, &MaskingPlan) {
         let both = self.passages.as_ref().zip(self.masking.as_ref());
         both.expect("the sections were checked")
     }
@@ -179,7 +180,7 @@ impl Source for BlankSections {
             section.length
         );
         let characters = loaded.spec.codec.own::<Characters>();
-        let passages = Arc::new(section.load(characters).context("passages")?);
+        let passages = Arc::new(Passages::read(section, characters).context("passages")?);
         let report = format!("{}: {}", section.file.display(), passages.report());
         let stream = |split| {
             let passages = Arc::clone(&passages);

@@ -73,7 +73,8 @@ pub(crate) fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
     }
 }
 
-/// Returns all metrics, and the parameters at the end. At most `reused` bytes of activations are reused.
+/// Returns all metrics, and the parameters at the end. At most `reused` bytes of activations are kept for
+/// the tokens that are found; with 0, all of them are computed.
 fn take_steps(
     name: &str,
     policy: &Policy,
@@ -87,7 +88,7 @@ fn take_steps(
     let actions = Arc::new(NextTokens { end_ids: vec![0] });
     let parts = parts(actions, molecules(0.7), policy.clone(), chains());
     let parts = Parts { longest_prompt: 33, ..parts };
-    let config_reuses = config.keeps_activations() && reused > 0;
+    let config_reuses = config.keeps_activations();
     let mut grpo = Grpo::new(parts, config, SEED).unwrap();
     grpo.learner().limit_reuse(reused);
     let mut metrics = Vec::new();
