@@ -13,7 +13,7 @@ use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
-use grpo_train::{EngineFactory, TrainError};
+use grpo_train::{EngineFactory, GrpoConfig, TrainError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -28,7 +28,6 @@ use grpo_task::eval::Suite;
 use grpo_task::models::Loaded;
 use grpo_task::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_task::task::{Pretraining, Task, TaskCommand};
-use grpo_task::train_settings::TrainSettings;
 
 /// The infilling task, which fills blanks in text.
 pub struct Infill;
@@ -99,7 +98,7 @@ impl Source for BlankSections {
         Table::try_from(self).expect("parsed settings can be written as TOML")
     }
 
-    fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault> {
+    fn check(&self, trainer: &GrpoConfig, has_data: bool) -> Result<(), ConfigFault> {
         if self.passages.is_none() {
             return Err(ConfigFault::from_sentence(
                 "masking",
@@ -115,10 +114,10 @@ impl Source for BlankSections {
         self.passages.iter().try_for_each(|passages| passages.check("passages"))?;
         let next_token = [
             ("data", has_data),
-            ("eval.file", settings.eval.file.is_some()),
-            ("sampling.max_new_tokens", settings.sampling.max_new_tokens > 0),
-            ("sampling.stop", !settings.sampling.stop.is_empty()),
-            ("sampling.repetition_penalty", settings.sampling.repetition_penalty.is_some()),
+            ("eval.file", trainer.eval.file.is_some()),
+            ("sampling.max_new_tokens", trainer.sampling.max_new_tokens > 0),
+            ("sampling.stop", !trainer.sampling.stop.is_empty()),
+            ("sampling.repetition_penalty", trainer.sampling.repetition_penalty.is_some()),
         ];
         match next_token.iter().find(|(_, is_there)| *is_there) {
             Some((key, _)) => Err(ConfigFault::from_sentence(

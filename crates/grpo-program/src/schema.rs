@@ -9,6 +9,7 @@ use grpo_extensions::ExtensionKind;
 use grpo_logprob::SamplingSettings;
 use grpo_task::task::{Task, Tasks};
 use grpo_task::train_settings::TrainSettings;
+use grpo_train::GrpoConfig;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -46,6 +47,7 @@ fn of_file(name: &str, title: &str, keys: Keys) -> Option<(String, Value)> {
 fn train(tasks: &Tasks) -> (String, Value) {
     let mut generator = generator();
     let mut root = keys_of(Keys::of::<TrainSettings>(), &mut generator);
+    add_keys(&mut root, keys_of(Keys::of::<GrpoConfig>(), &mut generator));
     let mut data = keys_of(Keys::of::<PromptKeys>(), &mut generator);
     let formats = tasks.data_formats();
     let of_formats = formats.iter().filter(|format| format.has_prompts).map(|format| format.schema);

@@ -1,20 +1,16 @@
-//! Sections of the `grpo train` configuration that all tasks share.
+//! What `grpo train` needs besides the sections of the trainer (`grpo_train::GrpoConfig`).
 
 use std::path::PathBuf;
 
-use grpo_core::KlController;
 use grpo_model::{LoraConfig, WeightPrecision};
 use grpo_report::SuccessCriteria;
-use grpo_train::{
-    AdvantageSettings, EvalConfig, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings,
-    SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
-};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::CheckpointSection;
 use crate::preflight::PreflightSection;
 
+// Together with those of the trainer, `grpo_train::GrpoConfig`.
 /// Sections of the `grpo train` configuration that all tasks share.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -39,39 +35,9 @@ pub struct TrainSettings {
     /// Configuration of a new adapter on top of the frozen model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
-    /// The `[train]` section.
-    pub train: TrainConfig,
-    /// The `[sampling]` section.
-    pub sampling: SamplingConfig,
-    /// The `[advantage]` section.
-    #[serde(default)]
-    pub advantage: AdvantageSettings,
-    /// The `[loss]` section.
-    #[serde(default)]
-    pub loss: LossSettings,
-    /// The `[kl_controller]` section.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kl_controller: Option<KlController>,
-    /// Choice and update schedule of the reference policy.
-    #[serde(default)]
-    pub reference: ReferenceSettings,
-    /// The `[sampler_check]` section.
-    #[serde(default)]
-    pub sampler_check: SamplerCheck,
-    /// The `[optimizer]` section.
-    pub optimizer: OptimizerConfig,
-    /// The `[schedule]` section.
-    #[serde(default)]
-    pub schedule: ScheduleConfig,
-    /// Actions to take when a metric leaves its range. An empty list disables the defaults.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guards: Option<Vec<GuardConfig>>,
     /// The `[preflight]` section.
     #[serde(default)]
     pub preflight: PreflightSection,
-    /// When and on which prompts the policy is evaluated.
-    #[serde(default)]
-    pub eval: EvalConfig,
     /// The `[save]` section.
     #[serde(default)]
     pub save: SaveSection,

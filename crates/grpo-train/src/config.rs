@@ -28,35 +28,37 @@ use crate::{
 pub const MOST_KEPT_ACTIVATIONS: usize = 1_024_000_000;
 
 /// Configuration sections used by the trainer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrpoConfig {
-    /// Number of steps, prompts and completions.
+    /// The `[train]` section.
     pub train: TrainConfig,
-    /// Sampling distribution.
+    /// The `[sampling]` section.
     pub sampling: SamplingConfig,
-    /// How advantages are computed from rewards.
+    /// The `[advantage]` section.
     #[serde(default)]
     pub advantage: AdvantageSettings,
-    /// Loss function.
+    /// The `[loss]` section.
     #[serde(default)]
     pub loss: LossSettings,
-    /// Adaptive KL coefficient. The coefficient is constant if this section is omitted.
+    /// The `[kl_controller]` section.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_controller: Option<KlController>,
-    /// Reference policy and how often it is updated.
+    /// Choice and update schedule of the reference policy.
     #[serde(default)]
     pub reference: ReferenceSettings,
-    /// Actions for metrics that leave their valid range. If omitted, [`default_guards`] are used.
-    pub guards: Option<Vec<GuardConfig>>,
-    /// What to do if log-probabilities from the sampler and the trainer differ.
+    /// The `[sampler_check]` section.
     #[serde(default)]
     pub sampler_check: SamplerCheck,
-    /// AdamW settings.
+    /// The `[optimizer]` section.
     pub optimizer: OptimizerConfig,
-    /// Schedules of the learning rate and of coefficients.
+    /// The `[schedule]` section.
     #[serde(default)]
     pub schedule: ScheduleConfig,
-    /// Evaluation and early stopping.
+    /// Actions to take when a metric leaves its range. An empty list disables the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guards: Option<Vec<GuardConfig>>,
+    /// When and on which prompts the policy is evaluated.
     #[serde(default)]
     pub eval: EvalConfig,
 }

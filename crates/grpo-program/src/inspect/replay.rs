@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
     unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
     if let Some(size) = arguments.batch_size {
-        file.settings.sampling.batch_size = size;
+        file.trainer.sampling.batch_size = size;
     }
     let (config, longest) = (file.grpo(), parts.longest_prompt);
     let size = config.train.group_size;
@@ -57,15 +57,15 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     ));
     let reward = Scoring::new(&parts, &config);
     let policy = source.policy(&folder, &file, parts, &mut prompts)?;
-    let of_step = prompts.of_step(arguments.step - 1, file.settings.train.prompts_per_step)?;
+    let of_step = prompts.of_step(arguments.step - 1, file.trainer.train.prompts_per_step)?;
     let key = StepKey {
         seed: file.settings.seed,
         purpose: Purpose::SAMPLING,
         step: arguments.step - 1,
         policy_version: record.policy_version,
     };
-    let policy = Frozen::snapshot_in(&policy, file.settings.sampling.weights)
-        .with_product_precision(file.settings.train.precision);
+    let policy = Frozen::snapshot_in(&policy, file.trainer.sampling.weights)
+        .with_product_precision(file.trainer.train.precision);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
     compare(&record, prompt, &completion, &scored, &writer.spec.codec, other_device)
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
 
 /// Checks that step, prompt and sample are in range.
 fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<()> {
-    let (train, run) = (&file.settings.train, arguments.run.display());
+    let (train, run) = (&file.trainer.train, arguments.run.display());
     let (step, prompt, sample) = (arguments.step, arguments.prompt, arguments.sample);
     let last = u32::try_from(train.group_size - 1)?;
     let places = [
@@ -220,7 +220,7 @@ fn trained(
     let mut num_tokens = 0;
     for step in 0..steps {
         let report =
-            grpo.step(&prompts.of_step(step, file.settings.train.prompts_per_step)?, step)?;
+            grpo.step(&prompts.of_step(step, file.trainer.train.prompts_per_step)?, step)?;
         num_tokens += report.actions() as u64;
         let metrics = Metrics::of(&report, num_tokens);
         recorded

@@ -91,7 +91,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
             say(format_args!("note         {problem}"));
         }
         if let Some(incomplete) =
-            loaded.value.settings.schedule.incomplete_warmup(loaded.value.settings.train.steps)
+            loaded.value.trainer.schedule.incomplete_warmup(loaded.value.trainer.train.steps)
         {
             say(format_args!("note         {incomplete}"));
         }
@@ -178,16 +178,16 @@ fn write_missing_checkpoint(session: &Session, observer: &mut Observer) -> anyho
 fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Ending> {
     loop {
         let Session { training, prompts, file, folder, .. } = &mut *session;
-        let per_step = file.settings.train.prompts_per_step;
+        let per_step = file.trainer.train.prompts_per_step;
         let ending = training
             .run(|step| prompts.of_step(step, per_step).map_err(observer_error), observer)
-            .map_err(|error| error.with_products_in(file.settings.train.precision))?;
+            .map_err(|error| error.with_products_in(file.trainer.train.precision))?;
         let Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message } = ending
         else {
             return Ok(ending);
         };
         let ranks = training.grpo().learner().ranks().clone();
-        if training.roll_backs() >= file.settings.train.max_roll_backs {
+        if training.roll_backs() >= file.trainer.train.max_roll_backs {
             Restored::announce(&ranks, None)?;
             let message = format!(
                 "{message}; the run has already rolled back {} times (train.max_roll_backs)",
@@ -292,7 +292,7 @@ fn finish(
         Ending::Stopped { message } => anyhow::bail!(
             "a guard stopped training run {} after step {steps} of {}: {message}",
             folder.path().display(),
-            file.settings.train.steps
+            file.trainer.train.steps
         ),
         _ => refuse_without_score(session, observer),
     }
@@ -327,7 +327,7 @@ fn end_of(ending: &Ending) -> Vec<EventKind> {
 /// resumed, unless its failures are allowed.
 fn refuse_without_score(session: &Session, observer: &Observer) -> anyhow::Result<()> {
     let Session { file, folder, .. } = session;
-    match observer.without_score.reason(file.settings.train.max_failed_rewards >= 1.0) {
+    match observer.without_score.reason(file.trainer.train.max_failed_rewards >= 1.0) {
         Some(reason) => anyhow::bail!(
             "training run {} learned nothing: no completion of any step received a reward (invalid or filtered completions are not counted); first reason: {reason}; check [reward]",
             folder.path().display()

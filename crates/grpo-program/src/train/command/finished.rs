@@ -29,7 +29,7 @@ impl Finished {
         verify(&run.join(kind(&file))).ok()?;
         let Newest { whole, damaged } = Newest::of(folder.checkpoints().ok()?);
         // It is written after the last evaluation, which may have been interrupted.
-        let is_evaluated = file.settings.eval.samples == 0 || folder.comparison_path().exists();
+        let is_evaluated = file.trainer.eval.samples == 0 || folder.comparison_path().exists();
         let is_whole = damaged.is_empty() && whole.is_some_and(|(step, _)| step == last.step);
         (is_evaluated && is_whole).then_some(Self { file, step: last.step, calls })
     }
@@ -50,7 +50,7 @@ impl Finished {
     /// Prints that the run is finished and how to train longer.
     pub(super) fn say(&self, run: &Path) {
         let Self { file, step, calls } = self;
-        let (kind, steps, run) = (kind(file), file.settings.train.steps, run.display().to_string());
+        let (kind, steps, run) = (kind(file), file.trainer.train.steps, run.display().to_string());
         let done = match u64::from(steps) == *step {
             true if steps == 1 => "its only step is done".to_owned(),
             true => format!("all {steps} steps are done"),

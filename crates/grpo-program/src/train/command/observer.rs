@@ -16,7 +16,6 @@ use grpo_task::models::Writer;
 use grpo_task::output::is_quiet;
 use grpo_task::run_log::{Line, RunLog, observer_error, resumed};
 use grpo_task::task::BestFiles;
-use grpo_task::train_settings::TrainSettings;
 use grpo_train::{
     Ending, GuardAction, GuardTrigger, Metrics, SamplerCheck, StepDone, StepReport, TrainError,
     TrainObserver, Training,
@@ -82,7 +81,7 @@ impl Observer {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
-        let TrainSettings { save, train, .. } = &file.settings;
+        let (save, train) = (&file.settings.save, &file.trainer.train);
         let title = format!("grpo train  {}", folder.path().display());
         let monitor =
             Monitor::new(&title, u64::from(train.steps), show.plain || is_quiet(), show.stop);
