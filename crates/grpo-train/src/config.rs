@@ -335,7 +335,7 @@ impl GrpoConfig {
             stop,
             decode,
         };
-        Ok(engine.create(policy, &request)?)
+        Ok(engine.create_checked(policy, &request)?)
     }
 
     /// Returns the maximum size in bytes of the activations that a run on the CPU keeps from a rollout.
