@@ -8,6 +8,7 @@ use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{Frozen, RolloutActivations};
 
+use crate::checked::Checked;
 use crate::{Decode, RolloutError};
 
 /// Identifies the random numbers used in one step.
@@ -109,6 +110,29 @@ pub trait EngineFactory<M>: Send + Sync {
         policy: &M,
         request: &EngineRequest<'_>,
     ) -> Result<Arc<dyn Engine<M>>, RolloutError>;
+
+    /// Returns the maximum number of turns of a completion, each of which can have
+    /// [`EngineRequest::max_new_tokens`] tokens.
+    fn max_turns(&self) -> usize {
+        1
+    }
+
+    /// Creates an engine like [`Self::create`], and checks everything that it returns: an engine that returns
+    /// another number of groups, completions or turns than requested, or those of other prompts, fails
+    /// with [`RolloutError::Broken`].
+    ///
+    /// # Errors
+    /// Returns an error under the same conditions as [`Self::create`].
+    fn create_checked(
+        &self,
+        policy: &M,
+        request: &EngineRequest<'_>,
+    ) -> Result<Arc<dyn Engine<M>>, RolloutError>
+    where
+        M: 'static,
+    {
+        Ok(Arc::new(Checked::new(self.create(policy, request)?, request.group_size)))
+    }
 }
 
 /// Settings for creating an engine.
@@ -120,7 +144,7 @@ pub struct EngineRequest<'a> {
     pub longest_prompt: usize,
     /// Sampling settings. Engines may exclude additional ids.
     pub sampling: &'a SamplingSettings,
-    /// Maximum completion length in tokens.
+    /// Maximum length of a turn in tokens; completions of one turn have no other.
     pub max_new_tokens: usize,
     /// Number of completions sampled at the same time.
     pub batch_size: usize,

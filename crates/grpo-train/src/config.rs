@@ -324,7 +324,7 @@ impl GrpoConfig {
             stop,
             decode,
         };
-        Ok(engine.create(policy, &request)?)
+        Ok(engine.create_checked(policy, &request)?)
     }
 
     /// Returns whether a run on the CPU keeps activations of a rollout, up to

@@ -16,6 +16,7 @@ mod eval_config;
 mod evaluation;
 mod extension;
 mod extension_metrics;
+mod extension_roles;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -52,10 +53,11 @@ pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
-    Added, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
-    StepScorer, UpdatedStep,
+    Added, AuxiliaryLoss, PolicyUpdate, Sampled, ScoreKeeper, ScoredStep, Snapshot, StepExtension,
+    StepExtensions, StepSampler, StepScorer, UpdatedStep,
 };
 pub use extension_metrics::{ExtensionMetrics, MetricSpec};
+pub use extension_roles::{ExtensionRole, refuse_conflicts};
 pub use group_diversity::Contributions;
 pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};

@@ -292,7 +292,7 @@ fn the_reward_scores_a_molecule_once_and_a_run_ends_after_its_calls() {
     for verify in [&[][..], &["--verify"]] {
         let ended = place.succeed(&[&["train", "--resume", "run"], verify].concat());
         let line = format!(
-            "finished     run: it ended after step {last} of 100, at train.max_reward_calls;"
+            "finished     run: it ended after step {last} of 100, because the reward has scored 30 distinct completions (train.max_reward_calls);"
         );
         assert!(ended.stdout.contains(&line), "{}", ended.stdout);
         assert_eq!(place.files(), files);

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let source = Source::of(&folder, arguments, &recorded_steps, &devices)?;
     unchanged(None, &info.data)?;
     let other_device = compute_on(devices.of_step(arguments.step.into()), "the step")?;
-    let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
+    let Start { mut parts, mut prompts, writer, files, .. } = file.start(tasks)?;
     unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
     if let Some(size) = arguments.batch_size {
         file.trainer.sampling.batch_size = size;
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         record.sample,
         folder.path().display()
     ));
-    let reward = Scoring::new(&parts, &config);
+    let reward = Scoring::new(&mut parts, &config);
     let policy = source.policy(&folder, &file, parts, &mut prompts)?;
     let of_step = prompts.of_step(arguments.step - 1, file.trainer.train.prompts_per_step)?;
     let key = StepKey {
@@ -271,10 +271,11 @@ struct ScoredAgain {
 }
 
 impl Scoring {
-    fn new(parts: &Parts<Policy>, config: &GrpoConfig) -> Self {
+    fn new(parts: &mut Parts<Policy>, config: &GrpoConfig) -> Self {
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let runner = RewardRunner::new(Arc::clone(&parts.reward), limit);
-        let has_archive = parts.extensions.iter().any(|extension| extension.keeps_scores());
+        let mut extensions = parts.extensions.iter_mut();
+        let has_archive = extensions.any(|extension| extension.score_keeper().is_some());
         Self { runner, decode: Arc::clone(&parts.decode), has_archive }
     }
 

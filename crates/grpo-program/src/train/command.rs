@@ -10,7 +10,7 @@ mod step_scores;
 use std::sync::Arc;
 
 use grpo_data::counted;
-use grpo_run::{EventKind, RunFolder};
+use grpo_run::{EndedBy, EventKind, RunFolder};
 use grpo_runtime::Ranks;
 use grpo_task::interrupt;
 use grpo_task::interrupt::{Deferred, Interrupted, leaves_behind};
@@ -301,21 +301,19 @@ fn finish(
 /// Prints why the run ended, and returns the events that record it.
 fn end_of(ending: &Ending) -> Vec<EventKind> {
     match ending {
-        Ending::Finished => vec![EventKind::Finished { calls: None }],
+        Ending::Finished => vec![EventKind::Finished { ended_by: None }],
         Ending::NoGain { step, best: (best, reward) } => {
             let reason = format!(
                 "no evaluation up to step {step} improved on step {best}, which had a mean reward of {reward:.4}"
             );
             say(format_args!("stopped      {reason}"));
             // Early stopping is a normal end: resuming the run would not continue it.
-            vec![EventKind::Stopped { reason }, EventKind::Finished { calls: None }]
+            vec![EventKind::Stopped { reason }, EventKind::Finished { ended_by: None }]
         }
-        Ending::CallsUsed { calls } => {
-            let reason = format!(
-                "the reward has scored {calls} distinct completions (train.max_reward_calls)"
-            );
+        Ending::OfExtension { name, reason } => {
             say(format_args!("finished     {reason}"));
-            vec![EventKind::Finished { calls: Some(*calls as u64) }]
+            let ended_by = EndedBy { extension: (*name).to_owned(), reason: reason.clone() };
+            vec![EventKind::Finished { ended_by: Some(ended_by) }]
         }
         Ending::Stopped { message } => vec![EventKind::Stopped { reason: message.clone() }],
         Ending::RollBack { .. } => unreachable!("`train` handles roll-backs itself"),

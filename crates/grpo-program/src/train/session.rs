@@ -209,7 +209,7 @@ impl Session {
             }
             Ending::Finished
             | Ending::NoGain { .. }
-            | Ending::CallsUsed { .. }
+            | Ending::OfExtension { .. }
             | Ending::Stopped { .. } => {}
         }
         self.earlier = RecordedSteps::default();

@@ -42,7 +42,7 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
-        files.extend(self.rollout.config().files());
+        files.extend(self.rollout_files());
         files.extend(self.extensions.files()?);
         let mut examples = Vec::new();
         let extensions = self.build_extensions(tasks, &loaded, &mut examples)?;
@@ -114,14 +114,20 @@ impl TrainFile {
         Ok(loaded)
     }
 
-    /// Describes the files of the reward, the engine and the extensions that are missing or cannot be read,
+    /// Returns the files that the engine and the episode read, with their roles.
+    fn rollout_files(&self) -> Vec<(&'static str, PathBuf)> {
+        let of_episode = self.episode.iter().flat_map(|episode| episode.config().files());
+        self.rollout.config().files().into_iter().chain(of_episode).collect()
+    }
+
+    /// Describes the files of the reward, the engine, the episode and the extensions that are missing or cannot be read,
     /// and what writes them according to the configurations next to this one.
     pub(crate) fn missing_files(&self, configuration: &Path) -> Vec<String> {
         let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
         let mut problems = Vec::new();
         let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
         let examples = self.extensions.example_files().into_iter().map(|file| ("examples", file));
-        let others = examples.chain(self.rollout.config().files()).collect();
+        let others = examples.chain(self.rollout_files()).collect();
         for files in [of_reward, of_extensions, Ok(others)] {
             match files {
                 Ok(files) => {

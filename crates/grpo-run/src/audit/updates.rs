@@ -56,16 +56,14 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
         let mut violated =
             |what: String| violations.push(Violation { step: Some(line.step), what });
         let (made, on_rollout) = (line.updates.len(), plan.updates_per_rollout);
-        let planned = on_rollout + plan.supervised_updates;
+        let (other, replays) = (plan.further(false), plan.further(true));
+        let planned = on_rollout + other;
         // Nothing is replayed before the reward has scored two completions, or if it has scored none of the
         // step.
-        if made != planned + plan.replay_updates && made != planned {
-            let adds = [
-                ("combined.every", plan.supervised_updates),
-                ("replay.updates", plan.replay_updates),
-            ];
-            let adds = adds.iter().filter(|(_, more)| *more > 0);
-            let adds: String = adds.map(|(key, more)| format!(", and {key} adds {more}")).collect();
+        if made != planned + replays && made != planned {
+            let adds = plan.further_updates.iter().filter(|further| further.count > 0);
+            let adds: String =
+                adds.map(|of| format!(", and {} adds {}", of.key, of.count)).collect();
             violated(format!(
                 "has {}, but train.updates_per_rollout is {on_rollout}{adds}",
                 count(made, "update")
@@ -74,12 +72,12 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
         for (number, update) in (1..).zip(&line.updates) {
             updates += 1;
             uses += update.completions.len();
-            let is_replay = plan.replay_updates > 0 && number > planned;
+            let is_replay = replays > 0 && number > planned;
             if update.replayed.is_some() != is_replay {
                 let kind = if is_replay { "must use" } else { "must not use" };
                 violated(format!("update {number} {kind} replayed completions"));
             }
-            if is_replay || (plan.supervised_updates > 0 && number > on_rollout) {
+            if is_replay || (other > 0 && number > on_rollout) {
                 if !update.completions.is_empty() {
                     violated(format!(
                         "update {number} used completions of the rollout, but is for others only"

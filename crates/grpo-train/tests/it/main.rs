@@ -1,8 +1,8 @@
 //! Integration tests, in a single binary.
 
 mod adapted;
+mod broken;
 mod choices;
-mod combined;
 mod config;
 mod config_precision;
 mod cuts;
@@ -23,7 +23,6 @@ mod recorder;
 mod references;
 mod same_bits;
 mod sampler_check;
-mod staleness;
 mod step;
 mod supervised;
 mod support;

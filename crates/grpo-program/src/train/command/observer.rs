@@ -114,7 +114,7 @@ impl Observer {
             best: session.tasks.best_files(&session.writer.spec.codec),
             resume: resume_command("train", session.folder.path(), &session.file),
             had_gaps: false,
-            without_score: WithoutScore::of_recorded(&lines, size),
+            without_score: WithoutScore::of_recorded(&lines, size, training.has_scored()),
         };
         observer.begin_at(done, &lines)?;
         if is_rolling_back {

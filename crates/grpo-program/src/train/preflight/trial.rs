@@ -321,32 +321,20 @@ fn few_groups_differ(rewards: &[f64], group_size: usize) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use grpo_data::{CompletionParts, Outcome, Prompt, SampleKey, SampledUnder, Scored, VALID};
+#[path = "../../../grpo-train/src/test_groups.rs"]
+mod test_groups;
 
+#[cfg(test)]
+mod tests {
+    use grpo_data::{Outcome, Scored, VALID};
+
+    use super::test_groups::group;
     use super::*;
 
     /// Creates a trial batch of one-token completions with the given outcomes.
     fn trial(outcomes: Vec<Outcome>) -> Trial {
-        let completion = |sample: usize| {
-            Completion::new(CompletionParts {
-                prefix: Default::default(),
-                ids: vec![0, 1],
-                action_mask: vec![false, true],
-                sampling_logprobs: Some(vec![-1.0]),
-                finish: Finish::Length,
-                key: SampleKey { seed: 1, step: 0, prompt: 0, sample: sample as u32 },
-                policy_version: 0,
-                sampled_under: SampledUnder::default(),
-            })
-        };
-        let completions = (0..outcomes.len()).map(completion);
-        let mut group = Group::new(Prompt::of_ids(0, vec![0]), completions);
-        for (sample, outcome) in group.samples.iter_mut().zip(outcomes) {
-            sample.outcome = Some(outcome);
-        }
         Trial {
-            groups: vec![group],
+            groups: vec![group(outcomes)],
             left_out: None,
             doubts: Vec::new(),
             scores_invalid: false,
