@@ -2,6 +2,7 @@
 //! devices.
 //!
 //! All file access in the programs goes through this module, which `cargo xtask tidy` enforces.
+#![expect(clippy::disallowed_methods, reason = "the one place where files are opened")]
 
 use crate::system_fault::noted;
 use std::collections::BTreeSet;

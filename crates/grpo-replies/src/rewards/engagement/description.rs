@@ -1,4 +1,5 @@
 //! The description of an engagement model, stored in `engagement.json`.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
