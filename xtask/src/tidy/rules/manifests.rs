@@ -17,7 +17,7 @@ pub(in crate::tidy) fn inherit_from_the_workspace(tree: &Tree) -> Vec<Violation>
         let is_patch = name.zip(patches).is_some_and(|(name, of)| of.get(name).is_some());
         let own = ["version", "edition", "rust-version", "license"].into_iter().filter(|key| {
             let value = package.and_then(|package| package.get(*key));
-            !value.is_some_and(is_inherited) && !(is_patch && *key == "version")
+            !(value.is_some_and(is_inherited) || is_patch && *key == "version")
         });
         let mut faults: Vec<(&str, String)> = own
             .map(|key| {

@@ -112,7 +112,7 @@ impl<'a> Modules<'a> {
             _ => return self.imported(module, written, depth),
         }
         while let Some((next, others)) = rest.split_first() {
-            let child = [&base[..], &[next.clone()]].concat();
+            let child = [&base[..], std::slice::from_ref(next)].concat();
             match next.as_str() {
                 "super" => drop(base.pop()),
                 "self" => {}
