@@ -199,49 +199,18 @@ fn seconds(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn check(seconds: &[u64], all_passed: bool, expect: &str) {
-        let times: Vec<Duration> = seconds.iter().map(|s| Duration::from_secs(*s)).collect();
-        assert_eq!(table(&times, all_passed), expect);
-    }
-
     #[test]
-    fn the_table_of_a_passed_run() {
-        check(
-            &[1, 2, 3, 6, 30, 4, 5, 40, 500],
-            true,
-            "\
-step           time  outcome
-format        1.0 s  passed
-tidy          2.0 s  passed
-python        3.0 s  passed
-schemas       6.0 s  passed
-deny         30.0 s  passed
-book          4.0 s  passed
-package       5.0 s  passed
-lints        40.0 s  passed
-tests       500.0 s  passed
-all         591.0 s  passed",
+    fn the_table_tells_what_was_not_run() {
+        let mut times = [1, 2, 3, 6, 30, 4, 5, 40, 500].map(Duration::from_secs);
+        let passed = table(&times, true);
+        assert!(passed.starts_with("step           time  outcome\nformat        1.0 s  passed\n"));
+        assert!(passed.ends_with("tests       500.0 s  passed\nall         591.0 s  passed"));
+        times.reverse();
+        let failed = table(&times[..2], false);
+        assert!(
+            failed.contains("\nformat      500.0 s  passed\ntidy         40.0 s  FAILED\npython")
         );
-    }
-
-    #[test]
-    fn what_comes_after_a_failure_was_not_run() {
-        check(
-            &[1, 2],
-            false,
-            "\
-step           time  outcome
-format        1.0 s  passed
-tidy          2.0 s  FAILED
-python            -  not run
-schemas           -  not run
-deny              -  not run
-book              -  not run
-package           -  not run
-lints             -  not run
-tests             -  not run
-all           3.0 s  FAILED",
-        );
+        assert!(failed.ends_with("\ntests             -  not run\nall         540.0 s  FAILED"));
     }
 
     #[test]

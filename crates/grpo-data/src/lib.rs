@@ -9,6 +9,7 @@
 //! - [`split_groups`] performs a stratified split that keeps groups together. [`RecordSplit`] is a
 //!   split into training, validation and test records.
 //! - [`Prompt`], [`Completion`] and [`Group`] carry data from sampling to rewards and losses.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod augmentation;
 mod bounded;

@@ -1,4 +1,5 @@
 //! Shared code of the commands that train infillers and judges.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -21,6 +21,7 @@
 //!
 //! Files and folders are written under a temporary name, synced and then renamed, so readers see
 //! either the old or the new version. Growing files are appended to line by line.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod atomic;
 mod audit;

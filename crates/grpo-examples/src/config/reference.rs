@@ -226,9 +226,9 @@ impl<'a> Walk<'a> {
         if first.is_none() {
             match forms(table) {
                 Some(forms) => {
-                    for (tag, value, form) in forms {
-                        let meaning = text(form).unwrap_or_default();
-                        self.table(&place, Some((tag, value)), form, meaning);
+                    for Form { tag, value, keys } in forms {
+                        let meaning = text(keys).unwrap_or_default();
+                        self.table(&place, Some((tag, value)), keys, meaning);
                     }
                 }
                 None if is_table(table) => self.table(&place, None, table, meaning.clone()),
@@ -287,8 +287,18 @@ fn is_table(schema: &Value) -> bool {
     schema["properties"].is_object()
 }
 
-/// Returns the forms of a table that a key such as `type` selects: its name, its value and the keys.
-fn forms(schema: &Value) -> Option<Vec<(String, String, &Value)>> {
+/// A form of a table that a key such as `type` selects.
+struct Form<'a> {
+    /// Name of the key.
+    tag: String,
+    /// Its value.
+    value: String,
+    /// Schema of all keys of this form.
+    keys: &'a Value,
+}
+
+/// Returns the forms of a table.
+fn forms(schema: &Value) -> Option<Vec<Form<'_>>> {
     let form = |form: &'_ Value| -> Option<(String, String)> {
         let properties = form.get("properties")?.as_object()?;
         let tag = |(tag, value): (&String, &Value)| {
@@ -299,7 +309,7 @@ fn forms(schema: &Value) -> Option<Vec<(String, String, &Value)>> {
     let variants = schema.get("oneOf")?.as_array()?;
     // A table without the key has no keys of its own.
     let variants = variants.iter().filter(|variant| variant.get("not").is_none());
-    variants.map(|variant| form(variant).map(|(tag, value)| (tag, value, variant))).collect()
+    variants.map(|keys| form(keys).map(|(tag, value)| Form { tag, value, keys })).collect()
 }
 
 /// Formats a value as in TOML.

@@ -321,7 +321,7 @@ fn few_groups_differ(rewards: &[f64], group_size: usize) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "../../../grpo-train/src/test_groups.rs"]
+#[path = "../../../../grpo-train/src/test_groups.rs"]
 mod test_groups;
 
 #[cfg(test)]
