@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use grpo_app::Task;
 use grpo_bench::models::{Model, Size};
 use grpo_bench::work::{Repetition, Shape, Work, grpo_config, rollout, sampling, timed_sampling};
 use grpo_data::{
@@ -21,6 +20,7 @@ use grpo_molecules::{MoleculeReader, Molecules, ReadOptions};
 use grpo_replies::{Replies, read_pairs};
 use grpo_rewards::{RewardInput, RewardRegistry, RewardRunner};
 use grpo_rollout::StopRule;
+use grpo_task::task::Task;
 use grpo_train::Learner;
 use rayon::prelude::*;
 use serde_json::{Value, json};

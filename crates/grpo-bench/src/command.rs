@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use grpo_app::device;
-use grpo_app::output::say_data;
-use grpo_app::task::{CommandGroup, Task, TaskCommand};
 use grpo_runtime::ResidentMemory;
+use grpo_task::device;
+use grpo_task::output::say_data;
+use grpo_task::task::{CommandGroup, Task, TaskCommand};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use clap::Args;
-use grpo_app::output::{FileInPlace, say, say_aside};
-use grpo_app::task::{CommandGroup, TaskCommand};
-use grpo_app::{config, device};
+use grpo_task::output::{FileInPlace, say, say_aside};
+use grpo_task::task::{CommandGroup, TaskCommand};
+use grpo_task::{config, device};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! Models with random weights in the sizes used by the acceptance tests.
 
-use grpo_app::device::device;
 use grpo_model::{
     Adapted, Adapter, LanguageModel, ModelConfig, Policy, ProductPrecision, Transformer,
 };
 use grpo_molecules::MolGptConfig;
+use grpo_task::device::device;
 use serde_json::json;
 
 /// A model size with a context length.

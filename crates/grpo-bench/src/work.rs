@@ -8,10 +8,10 @@ mod training;
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Distribution, Tensor};
-use grpo_app::device::device;
 use grpo_data::{CounterRng, Purpose};
 use grpo_kernels::half_linear;
 use grpo_model::ProductPrecision;
+use grpo_task::device::device;
 use serde_json::Value;
 
 pub use self::sampling::{Shape, rollout, sampling, timed_sampling};

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use grpo_app::task::Task;
 use grpo_data::{
     ChatOptions, Codec, Completion, CompletionParts, CompletionSource, DataError, Finish, Group,
     Prompt, PromptSource, SampleKey, SampledUnder, read_text,
@@ -19,11 +18,12 @@ use grpo_rollout::{
     Engine, EngineConfig, EngineContext, EngineFactory, EngineKind, EngineRequest, RolloutError,
     StepKey,
 };
+use grpo_task::task::Task;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
 fn main() -> ExitCode {
-    grpo_app::main(&[&RecordedTask], None)
+    grpo_program::main(&[&RecordedTask], None)
 }
 
 pub(crate) struct RecordedTask;

@@ -15,20 +15,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_app::data::{DataFormat, DataReader, NewCodec, ReadExamples, ReadFrom, ReadPrompts};
-use grpo_app::task::{Measures, Task};
 use grpo_data::schema::Keys;
 use grpo_data::{
     Codec, CodecKind, ConfigFault, DataError, Example, Examples, Prompt, SpecialIds, TextCodec,
     read_text, split_draw,
 };
 use grpo_rewards::{Outcome, PartName, Reward, RewardInput, RewardKind, RewardSpec, Scored};
+use grpo_task::data::{DataFormat, DataReader, NewCodec, ReadExamples, ReadFrom, ReadPrompts};
+use grpo_task::task::{Measures, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 fn main() -> ExitCode {
-    grpo_app::main(&[&Words], None)
+    grpo_program::main(&[&Words], None)
 }
 
 /// A task that generates words.
@@ -310,7 +310,7 @@ samples = 20
         let model = format!("model = {:?}", path("spelling/model"));
         write("gain.toml", GAIN, "gaining", &model, "some.words");
         for (command, file) in [("pretrain", "spell.toml"), ("train", "gain.toml")] {
-            grpo_app::run(&[&Words], ["vowels", command, &path(file)]).unwrap();
+            grpo_program::run(&[&Words], ["vowels", command, &path(file)]).unwrap();
         }
         let metrics = std::fs::read_to_string(path("gaining/metrics.jsonl")).unwrap();
         let reward = |line: &str| {
@@ -323,7 +323,7 @@ samples = 20
 
         let unknown = std::fs::read_to_string(path("gain.toml")).unwrap();
         std::fs::write(path("other.toml"), unknown.replace("\"vowels\"", "\"vowel\"")).unwrap();
-        let refused = grpo_app::run(&[&Words], ["vowels", "train", &path("other.toml")]);
+        let refused = grpo_program::run(&[&Words], ["vowels", "train", &path("other.toml")]);
         let refused = refused.unwrap_err().to_string();
         assert!(
             refused.ends_with(

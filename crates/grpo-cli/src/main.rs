@@ -12,7 +12,7 @@ use grpo_replies::Replies;
 static ALLOCATOR: grpo_runtime::Allocator = grpo_runtime::Allocator;
 
 fn main() -> ExitCode {
-    grpo_app::main(
+    grpo_program::main(
         &[&Molecules, &Replies, &Infill, &Examples, &Bench],
         option_env!("GRPO_REVISION"),
     )

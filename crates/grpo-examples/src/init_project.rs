@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use grpo_app::output::{command_line, remove_at_exit, say, stop_if_ending};
-use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_run::{Existing, RunError, write_folder_atomically};
+use grpo_task::output::{command_line, remove_at_exit, say, stop_if_ending};
+use grpo_task::task::{CommandGroup, TaskCommand};
 
 use crate::files::FILES;
 
@@ -65,7 +65,7 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
 /// # Errors
 /// Returns an error if the folder is not empty or cannot be written.
 pub fn create(folder: &Path) -> anyhow::Result<()> {
-    grpo_app::refuse_inside(folder, "DIR")?;
+    grpo_task::recorded_folders::refuse_inside(folder, "DIR")?;
     match folder.exists() {
         true => fill_empty(folder),
         false => Ok(write_folder_atomically(folder, Existing::Refuse, |new| write(new, ""))?),

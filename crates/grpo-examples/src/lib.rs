@@ -4,7 +4,7 @@ mod config;
 mod files;
 mod init_project;
 
-use grpo_app::task::{Task, TaskCommand};
+use grpo_task::task::{Task, TaskCommand};
 
 pub use config::with_keys;
 pub use files::{ExampleFile, FILES};

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use grpo_app::eval::{Generation, Generations, Measured, PromptGenerations, Suite, SuiteOptions};
 use grpo_data::statistics::mean;
 use grpo_eval::stats::spearman_test;
 use grpo_eval::{calibration_curve, expected_calibration_error};
+use grpo_task::eval::{Generation, Generations, Measured, PromptGenerations, Suite, SuiteOptions};
 use serde_json::Value;
 
 use crate::BLANK;

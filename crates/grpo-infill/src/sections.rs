@@ -15,9 +15,9 @@ use grpo_run::VerifiedFolder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use grpo_app::models::{check_folder, warn_about};
-use grpo_app::output::say;
-use grpo_app::supervised_run::ModelFiles;
+use grpo_task::models::{check_folder, warn_about};
+use grpo_task::output::say;
+use grpo_task::supervised_run::ModelFiles;
 
 /// File name of a judge's report.
 const JUDGE_REPORT: &str = "judge.json";

@@ -23,11 +23,11 @@ use crate::commands::{fill, pretrain, train_judge};
 use crate::eval_suite::SUITE;
 use crate::reward::InfillConfig;
 use crate::sections::{PassageSection, check_infiller};
-use grpo_app::eval::Suite;
-use grpo_app::models::Loaded;
-use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
-use grpo_app::task::{Pretraining, Task, TaskCommand};
-use grpo_app::train_settings::TrainSettings;
+use grpo_task::eval::Suite;
+use grpo_task::models::Loaded;
+use grpo_task::source::{Opened, PromptStream, Source, SourceKind};
+use grpo_task::task::{Pretraining, Task, TaskCommand};
+use grpo_task::train_settings::TrainSettings;
 
 /// The infilling task, which fills blanks in text.
 pub struct Infill;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use grpo_app::TrainingRuns;
-use grpo_app::output::{FileInPlace, say};
-use grpo_app::task::{CommandGroup, TaskCommand, Tasks};
 use grpo_chem::pmo::Oracle;
+use grpo_task::output::{FileInPlace, say};
+use grpo_task::task::{CommandGroup, TaskCommand, Tasks};
+use grpo_task::training_runs::TrainingRuns;
 
 use results::Results;
 
@@ -150,7 +150,7 @@ fn run(tasks: &Tasks, arguments: &BenchPmoArguments) -> anyhow::Result<()> {
         quiet: arguments.quiet,
         command: "grpo bench-pmo",
     };
-    let runs = runs.train(tasks)?;
+    let runs = tasks.train(runs)?;
     if arguments.check {
         return Ok(());
     }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_app::config::nearest;
-use grpo_app::output::{CSV, FileInPlace, Formats, SVG, four_decimals, refuse_same, say_aside};
-use grpo_app::task::{CommandGroup, TaskCommand};
-use grpo_app::visible::data_output;
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::counted;
 use grpo_run::{BestSample, BestTable, RunFolder};
+use grpo_task::config::nearest;
+use grpo_task::output::{CSV, FileInPlace, Formats, SVG, four_decimals, refuse_same, say_aside};
+use grpo_task::task::{CommandGroup, TaskCommand};
+use grpo_task::visible::data_output;
 use rayon::prelude::*;
 
 #[derive(Debug, Args)]

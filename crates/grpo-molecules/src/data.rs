@@ -5,9 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use crate::conditions::{Conditions, Measured, Measures, Property, SCAFFOLD_COLUMN, descriptor};
 use crate::{MoleculeReader, ReadOptions};
-use grpo_app::data::{
-    DataFormat, DataReader, NewCodec, NewModel, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
-};
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::schema::Keys;
 use grpo_data::{
@@ -15,6 +12,9 @@ use grpo_data::{
     deserialize_settings,
 };
 use grpo_model::{ModelConfig, ModelError};
+use grpo_task::data::{
+    DataFormat, DataReader, NewCodec, NewModel, ReadExamples, ReadFrom, ReadPrompts, SharedKeys,
+};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -12,10 +12,10 @@ use grpo_chem::Description;
 use grpo_data::DataError;
 use rayon::prelude::*;
 
-use grpo_app::output::{CSV, FileInPlace, say_aside};
-use grpo_app::phase::Phase;
-use grpo_app::task::{CommandGroup, TaskCommand};
-use grpo_app::visible::{data_output, number_cell, text_cell};
+use grpo_task::output::{CSV, FileInPlace, say_aside};
+use grpo_task::phase::Phase;
+use grpo_task::task::{CommandGroup, TaskCommand};
+use grpo_task::visible::{data_output, number_cell, text_cell};
 
 const COLUMNS: [&str; 16] = [
     "smiles",

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use grpo_app::eval::{Columns, Generations, Measured, Suite, SuiteOptions};
-use grpo_app::output::say_aside;
-use grpo_app::phase::progress;
-use grpo_app::visible::visible;
 use grpo_chem::distribution::{Measures, Record, Role, Sets};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::short_text;
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_run::thousands;
+use grpo_task::eval::{Columns, Generations, Measured, Suite, SuiteOptions};
+use grpo_task::output::say_aside;
+use grpo_task::phase::progress;
+use grpo_task::visible::visible;
 use rayon::prelude::*;
 use serde_json::Value;
 

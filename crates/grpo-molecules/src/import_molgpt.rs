@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use grpo_app::device;
-use grpo_app::models::{check_new_model, write_new_model};
-use grpo_app::output::{say, say_aside};
-use grpo_app::phase::Phase;
-use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_data::Codec;
 use grpo_model::{ModelSpec, StoredAs};
+use grpo_task::device;
+use grpo_task::models::{check_new_model, write_new_model};
+use grpo_task::output::{say, say_aside};
+use grpo_task::phase::Phase;
+use grpo_task::task::{CommandGroup, TaskCommand};
 use serde_json::{Value, json};
 
 use crate::{MolGptImport, Vocabulary};

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use grpo_app::output::{CSV, FileInPlace, say_aside};
-use grpo_app::task::{CommandGroup, TaskCommand};
-use grpo_app::visible::number_cell;
 use grpo_data::EpochOrder;
+use grpo_task::output::{CSV, FileInPlace, say_aside};
+use grpo_task::task::{CommandGroup, TaskCommand};
+use grpo_task::visible::number_cell;
 
 /// Groups that are bonded by their last atom. All tokens are in MolGPT's MOSES vocabulary.
 const LEFT: [&str; 18] = [

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use grpo_app::eval::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
 use grpo_chem::Molecule;
 use grpo_data::FileOrigin;
+use grpo_task::eval::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
 
 use crate::identity::identities;
 use crate::reader::record_fault;

@@ -19,11 +19,11 @@ use crate::conditions::{Asked, Conditions, Grid};
 use crate::identity::identity;
 use crate::{KnownMolecules, MoleculeSummary, Vocabulary};
 
-use grpo_app::generate::{Generation, generate, texts};
-use grpo_app::output::{FileInPlace, Formats, four_decimals, say_aside};
-use grpo_app::phase::Phase;
-use grpo_app::task::{Sampler, Sampling, TaskSampling};
-use grpo_app::visible::{data_output, visible};
+use grpo_task::generate::{Generation, generate, texts};
+use grpo_task::output::{FileInPlace, Formats, four_decimals, say_aside};
+use grpo_task::phase::Phase;
+use grpo_task::task::{Sampler, Sampling, TaskSampling};
+use grpo_task::visible::{data_output, visible};
 
 /// Default number of samples.
 const NUMBER: u32 = 1000;

@@ -3,10 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use grpo_app::data::DataFormat;
-use grpo_app::eval::{RowFormat, Suite};
-use grpo_app::source::SourceKind;
-use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::mean;
 use grpo_data::{Codec, CodecKind};
@@ -15,6 +11,10 @@ use grpo_model::FamilyKind;
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Outcome, RewardKind};
 use grpo_run::BestTable;
+use grpo_task::data::DataFormat;
+use grpo_task::eval::{RowFormat, Suite};
+use grpo_task::source::SourceKind;
+use grpo_task::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling};
 use rayon::prelude::*;
 
 use crate::best::structure_file;

@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_app::output::FileInPlace;
 use grpo_data::{DataError, FileKind, OwnFolder, regular_file};
 use grpo_run::sha256_of_file;
+use grpo_task::output::FileInPlace;
 use serde_json::Value;
 
 pub(crate) const PHASE1: &str = "train_phase1_sft.jsonl";

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::commands::{clean_data, split_data, train_engagement};
-use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
-use grpo_app::task::{Task, TaskCommand, TaskPrompt, TaskSampling};
+use grpo_task::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
+use grpo_task::task::{Task, TaskCommand, TaskPrompt, TaskSampling};
 
 /// The task of replying to tweets.
 pub struct Replies;

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use grpo_app::output::last_error;
 use grpo_run::RunFolder;
+use grpo_task::output::last_error;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

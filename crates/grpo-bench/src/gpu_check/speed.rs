@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use grpo_app::output::say_aside;
+use grpo_task::output::say_aside;
 use serde::{Deserialize, Serialize};
 
 use super::peers::{Peer, Peers};

@@ -1,4 +1,4 @@
-//! `grpo import-trl`. The conversion of keys is tested in `grpo-app`. Requires `python3` in `PATH`.
+//! `grpo import-trl`. The conversion of keys is tested in `grpo-program`. Requires `python3` in `PATH`.
 
 use std::process::Command;
 

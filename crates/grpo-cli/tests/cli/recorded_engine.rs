@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use grpo_app::Task;
 use grpo_data::{Codec, Completion, ConfigFault, Prompt};
 use grpo_rollout::{Episode, EpisodeConfig, EpisodeKind, Next, RolloutError};
+use grpo_task::task::Task;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ completions_every = 1
 /// Runs the program with the additional engine and episode in this process.
 fn run(arguments: &[&str]) -> Result<(), String> {
     let arguments = ["grpo"].iter().chain(arguments);
-    let ended = grpo_app::run(&[&example::RecordedTask, &Repeats], arguments);
+    let ended = grpo_program::run(&[&example::RecordedTask, &Repeats], arguments);
     ended.map_err(|error| format!("{error:#}"))
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use grpo_app::task::Tasks;
 use serde_json::Value;
 
 use crate::support::Place;
@@ -20,13 +19,13 @@ fn root() -> PathBuf {
 }
 
 fn schemas() -> Vec<(String, Value)> {
-    grpo_app::schema::schemas(&Tasks::new(&[
+    grpo_program::schema::schemas(&[
         &grpo_molecules::Molecules,
         &grpo_replies::Replies,
         &grpo_infill::Infill,
         &grpo_examples::Examples,
         &grpo_bench::Bench,
-    ]))
+    ])
 }
 
 /// Compares a file with what it should contain, or writes it.

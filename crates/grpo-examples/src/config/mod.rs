@@ -6,9 +6,9 @@ mod words;
 
 use anyhow::bail;
 use clap::Args;
-use grpo_app::config::nearest;
-use grpo_app::output::say_data;
-use grpo_app::task::{CommandGroup, TaskCommand};
+use grpo_task::config::nearest;
+use grpo_task::output::say_data;
+use grpo_task::task::{CommandGroup, TaskCommand};
 
 use self::reference::{Key, Reference, Section, joined, names, schema_text};
 use self::words::{first_sentence, without_links};

@@ -15,14 +15,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::sections::{InfillerFiles, LoadedInfiller, PassageSection, passed};
-use grpo_app::args::RunArguments;
-use grpo_app::checkpoint::CheckpointSection;
-use grpo_app::config::Origin;
-use grpo_app::device;
-use grpo_app::output::{say, say_checked};
-use grpo_app::phase::Phase;
-use grpo_app::supervised_run::{ModelSizes, Request};
-use grpo_app::task::Tasks;
+use grpo_task::args::RunArguments;
+use grpo_task::checkpoint::CheckpointSection;
+use grpo_task::config::Origin;
+use grpo_task::device;
+use grpo_task::output::{say, say_checked};
+use grpo_task::phase::Phase;
+use grpo_task::supervised_run::{ModelSizes, Request};
+use grpo_task::task::Tasks;
 
 /// The `grpo pretrain` configuration file for an infiller.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
-use grpo_app::{TrainedRun, archive_of};
 use grpo_chem::pmo::Budget;
 use grpo_data::number_cell;
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_run::{EventKind, RunFolder};
+use grpo_task::checkpoint::archive_of;
+use grpo_task::training_runs::TrainedRun;
 use serde::Deserialize;
 
 /// Number of oracle calls in the benchmark.

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_app::output::{CSV, FileInPlace, say_aside};
-use grpo_app::phase::Phase;
-use grpo_app::visible::{data_output, number_cell, text_cell, visible};
 use grpo_chem::pmo::Oracle;
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{DataError, short_text};
+use grpo_task::output::{CSV, FileInPlace, say_aside};
+use grpo_task::phase::Phase;
+use grpo_task::visible::{data_output, number_cell, text_cell, visible};
 use rayon::prelude::*;
 
 use crate::reader::{blocks, record_fault};

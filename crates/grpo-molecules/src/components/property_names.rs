@@ -1,8 +1,8 @@
 //! The names of properties.
 
-use grpo_app::config::nearest;
 use grpo_chem::Descriptor;
 use grpo_data::{ConfigFault, short_text};
+use grpo_task::config::nearest;
 
 /// Names of all properties other than descriptors.
 const OTHER_NAMES: [&str; 9] = [

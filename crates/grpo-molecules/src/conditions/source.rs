@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_app::models::{Loaded, check_causal};
-use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
-use grpo_app::train_settings::TrainSettings;
 use grpo_chem::Descriptor;
 use grpo_data::schema::Keys;
 use grpo_data::{
@@ -15,6 +12,9 @@ use grpo_data::{
 };
 use grpo_model::Families;
 use grpo_rewards::Reward;
+use grpo_task::models::{Loaded, check_causal};
+use grpo_task::source::{Opened, PromptStream, Source, SourceKind};
+use grpo_task::train_settings::TrainSettings;
 use grpo_train::TrainError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use anyhow::Context;
-use grpo_app::generate::{Generation, generate};
-use grpo_app::output::{four_decimals, say_aside};
-use grpo_app::task::Sampling;
-use grpo_app::visible::number_cell;
 use grpo_chem::{Descriptor, Molecule};
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_data::{Group, Prompt};
+use grpo_task::generate::{Generation, generate};
+use grpo_task::output::{four_decimals, say_aside};
+use grpo_task::task::Sampling;
+use grpo_task::visible::number_cell;
 use rayon::prelude::*;
 
 use crate::conditions::{Accuracy, Asked, Conditions, SAME_SCAFFOLD, prompt};

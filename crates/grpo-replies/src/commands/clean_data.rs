@@ -18,11 +18,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use grpo_app::output::{
+use grpo_task::output::{
     FileInPlace, JSON_LINES, check_output, is_device, refuse_same, say, say_aside,
 };
-use grpo_app::task::{CommandGroup, TaskCommand};
-use grpo_app::{config, device};
+use grpo_task::task::{CommandGroup, TaskCommand};
+use grpo_task::{config, device};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

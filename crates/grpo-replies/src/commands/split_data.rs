@@ -19,8 +19,8 @@ use grpo_report::{Scores, distributions};
 use grpo_run::{DataFile, lock_folder, sha256};
 use serde::Serialize;
 
-use grpo_app::output::{is_same_place, refuse_input, say};
-use grpo_app::task::{CommandGroup, TaskCommand};
+use grpo_task::output::{is_same_place, refuse_input, say};
+use grpo_task::task::{CommandGroup, TaskCommand};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         "{} is a file, not a folder; use a folder for --output-dir",
         folder.display()
     );
-    grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
+    grpo_task::recorded_folders::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     let read = read_pairs(&arguments.input)?;
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     for name in FILES {
@@ -211,7 +211,7 @@ fn write_split(
     let own = open()?;
     refuse_foreign(&own)?;
     let _lock = lock_folder(&own)?;
-    grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
+    grpo_task::recorded_folders::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     if holds(&own)? {
         unchanged();
         return Ok(());

@@ -21,14 +21,14 @@ use grpo_train::GuardConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use grpo_app::args::RunArguments;
-use grpo_app::checkpoint::CheckpointSection;
-use grpo_app::config::Origin;
-use grpo_app::device;
-use grpo_app::output::{say, say_checked};
-use grpo_app::phase::Phase;
-use grpo_app::supervised_run::{ModelFiles, Request};
-use grpo_app::task::{CommandGroup, TaskCommand};
+use grpo_task::args::RunArguments;
+use grpo_task::checkpoint::CheckpointSection;
+use grpo_task::config::Origin;
+use grpo_task::device;
+use grpo_task::output::{say, say_checked};
+use grpo_task::phase::Phase;
+use grpo_task::supervised_run::{ModelFiles, Request};
+use grpo_task::task::{CommandGroup, TaskCommand};
 
 /// The configuration file of `grpo train-engagement`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

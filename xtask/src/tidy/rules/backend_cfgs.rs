@@ -5,7 +5,7 @@ use crate::tidy::tree::{File, Tree, Violation};
 
 /// Files that may mention backends.
 const FREE: &[&str] = &[
-    "crates/grpo-app/src/device.rs",
+    "crates/grpo-task/src/device.rs",
     "crates/grpo-kernels/src/backend.rs",
     "crates/grpo-logprob/src/backend.rs",
 ];

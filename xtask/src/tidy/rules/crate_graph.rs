@@ -15,14 +15,15 @@ const LINKS: &str = "grpo-links";
 const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
 /// Crates with commands. They may report errors as `anyhow` messages, while all other crates use
 /// typed errors.
-const WITH_COMMANDS: [&str; 8] = [
-    "grpo-app",
+const WITH_COMMANDS: [&str; 9] = [
     "grpo-bench",
     "grpo-cli",
     "grpo-examples",
     "grpo-infill",
     "grpo-molecules",
+    "grpo-program",
     "grpo-replies",
+    "grpo-task",
     "xtask",
 ];
 

@@ -26,10 +26,10 @@ const FREE_TO_WRITE: &[&str] = &[
     "crates/grpo-run/src/atomic.rs",
     "crates/grpo-run/src/new_run.rs",
     // Output files that the user chose.
-    "crates/grpo-app/src/output.rs",
-    "crates/grpo-app/src/output/",
+    "crates/grpo-task/src/output.rs",
+    "crates/grpo-task/src/output/",
     // Files in a folder that was just created under a temporary name.
-    "crates/grpo-app/src/checkpoint.rs",
+    "crates/grpo-task/src/checkpoint.rs",
     "crates/grpo-examples/src/init_project.rs",
     "crates/grpo-infill/src/sections.rs",
     "crates/grpo-model/src/folder.rs",
@@ -37,8 +37,8 @@ const FREE_TO_WRITE: &[&str] = &[
     "crates/grpo-model/src/stored.rs",
     "crates/grpo-replies/src/rewards/engagement/description.rs",
     // Files in a temporary folder of this process.
-    "crates/grpo-app/src/commands/sweep.rs",
-    "crates/grpo-app/src/resume_check.rs",
+    "crates/grpo-program/src/orchestrate/sweep.rs",
+    "crates/grpo-program/src/train/resume_check.rs",
     "crates/grpo-servers/src/vllm/adapters.rs",
     // Tools for developers, and files of the system.
     "crates/grpo-bench/",
@@ -68,7 +68,7 @@ pub(in crate::tidy) fn are_regular(tree: &Tree) -> Vec<Violation> {
 }
 
 pub(in crate::tidy) fn are_not_written_through_links(tree: &Tree) -> Vec<Violation> {
-    let fix = "the path may lead through a link or to a named pipe; use grpo_data::OwnFolder or grpo_app::output::FileInPlace";
+    let fix = "the path may lead through a link or to a named pipe; use grpo_data::OwnFolder or grpo_task::output::FileInPlace";
     calls(tree, FREE_TO_WRITE, WRITING_CALLS, fix)
 }
 
@@ -112,7 +112,7 @@ mod tests {
     fn calls_that_write_outside_of_few_places_are_found() {
         let source = "fn f() {\n    std::fs::remove_dir_all(p);\n    folder.remove_all(p);\n}\n\
                       #[cfg(test)]\nmod tests { fn g() { fs::write(p, q); } }";
-        let what = "crates/a/src/b.rs:2: fs::remove_dir_all: the path may lead through a link or to a named pipe; use grpo_data::OwnFolder or grpo_app::output::FileInPlace";
+        let what = "crates/a/src/b.rs:2: fs::remove_dir_all: the path may lead through a link or to a named pipe; use grpo_data::OwnFolder or grpo_task::output::FileInPlace";
         check(are_not_written_through_links, &tree([("crates/a/src/b.rs", source)]), what);
         for path in [
             "crates/a/tests/b.rs",

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::Characters;
-use grpo_app::output::four_decimals;
 use grpo_data::TextCodec;
 use grpo_data::statistics::is_clear;
 use grpo_eval::Change;
+use grpo_task::output::four_decimals;
 
 use super::output::{Completion, recovered};
 use super::texts::Text;

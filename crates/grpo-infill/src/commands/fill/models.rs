@@ -10,8 +10,8 @@ use grpo_model::LanguageModel;
 
 use super::texts::Text;
 use crate::sections::LoadedInfiller;
-use grpo_app::device;
-use grpo_app::models::{check_folder, warn_about};
+use grpo_task::device;
+use grpo_task::models::{check_folder, warn_about};
 
 /// Loads a judge, and checks that it can read any completion of `texts` by the infiller.
 pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> anyhow::Result<Judge> {

@@ -4,9 +4,9 @@ use crate::Filled;
 use std::io::{self, Write};
 
 use crate::Characters;
-use grpo_app::output::four_decimals;
-use grpo_app::visible::visible;
 use grpo_data::{TextCodec, counted};
+use grpo_task::output::four_decimals;
+use grpo_task::visible::visible;
 use serde::Serialize;
 
 use super::texts::Text;

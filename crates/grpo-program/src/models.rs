@@ -1,0 +1,5 @@
+//! Commands that create models and tokenizers.
+
+pub(crate) mod init;
+pub(crate) mod merge;
+pub(crate) mod train_tokenizer;

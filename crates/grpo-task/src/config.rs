@@ -1,0 +1,13 @@
+//! Configuration files with layers (`extends`, `--set`), strict keys, and errors with file and
+//! line.
+
+mod layers;
+mod published_names;
+mod records;
+mod syntax;
+
+pub use layers::nearest;
+pub use layers::of_text;
+pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
+pub use records::REVISION;
+pub use records::{now, resolved, run_info};
