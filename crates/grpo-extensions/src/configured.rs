@@ -195,7 +195,7 @@ pub fn check_extensions<M>(
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, if the task cannot do what an extension needs, or if an
-/// extension has another name or other roles than its configuration says.
+/// extension has another name or other roles, or looks further ahead, than its configuration says.
 pub fn build_extensions<M>(
     used: &[Arc<dyn ExtensionConfig<M>>],
     parts: &mut ExtensionParts<'_>,
@@ -203,11 +203,12 @@ pub fn build_extensions<M>(
     let mut extensions = StepExtensions::new();
     for config in used {
         let mut extension = config.build(parts)?;
+        let (ahead, declared_ahead) = (extension.looks_ahead(), config.looks_ahead());
         let (name, roles) = (extension.name(), ExtensionRole::held_by(&mut *extension));
-        if (name, &*roles) != (config.name(), config.roles()) {
-            let (of_config, declared) = (config.name(), config.roles());
+        let (of_config, declared) = (config.name(), config.roles());
+        if (name, &*roles, ahead) != (of_config, declared, declared_ahead) {
             let fault = format!(
-                "the extension {name} has the roles {roles:?}, but its configuration {of_config} declares {declared:?}; correct ExtensionConfig::roles"
+                "the extension {name} has the roles {roles:?} and looks {ahead} steps ahead, but its configuration {of_config} declares {declared:?} and {declared_ahead}; correct ExtensionConfig"
             );
             return Err(fault.into());
         }

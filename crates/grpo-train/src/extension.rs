@@ -399,12 +399,17 @@ pub(crate) fn score<M>(
     groups: &mut [Group],
     scorer: &StepScorer<'_>,
 ) -> Result<Added, TrainError> {
-    let calls = match extensions.iter_mut().find_map(|extension| extension.score_keeper()) {
-        Some(keeper) => keeper.score(groups, scorer)?,
-        None => scorer.score(groups)?,
+    let keeper = extensions.iter_mut().find_map(|extension| {
+        let name = extension.name();
+        extension.score_keeper().map(|keeper| (name, keeper))
+    });
+    let (scored_by, calls) = match keeper {
+        Some((name, keeper)) => (name, keeper.score(groups, scorer)?),
+        None => ("rewards", scorer.score(groups)?),
     };
     // An interrupt makes the reward fail.
     scorer.refuse_interrupt()?;
+    refuse_unscored(scored_by, groups)?;
     scorer.refuse_failures(groups.iter().flat_map(|group| &group.samples), "")?;
     let mut added = Added { calls: calls.into_iter().collect(), ..Added::default() };
     for extension in &mut *extensions {
@@ -417,6 +422,19 @@ pub(crate) fn score<M>(
         return Err(undeclared("a bonus was set", "StepExtension::sets_bonus"));
     }
     Ok(added)
+}
+
+/// Checks that all samples have an outcome. An extension could have returned fewer known scores than samples.
+fn refuse_unscored(scored_by: &'static str, groups: &[Group]) -> Result<(), TrainError> {
+    let samples = || groups.iter().flat_map(|group| &group.samples);
+    match samples().filter(|sample| sample.outcome.is_none()).count() {
+        0 => Ok(()),
+        left => {
+            let all = samples().count();
+            let source = format!("{left} of {all} completions were left without an outcome");
+            Err(TrainError::Extension { name: scored_by, source: source.into() })
+        }
+    }
 }
 
 /// Checks that the extensions declare all metrics that they add.
@@ -547,36 +565,72 @@ mod tests {
         }
     }
 
+    /// Scores a group, and undoes the step if that fails.
+    fn call(
+        extensions: &mut StepExtensions<()>,
+        group: Group,
+        step: u32,
+    ) -> Result<Added, TrainError> {
+        let scorer = StepScorer {
+            rewards: &RewardRunner::new(Arc::new(Nothing), Duration::from_secs(1)),
+            decode: &(Arc::new(|_: &[u32]| String::new()) as Decode),
+            ranks: &Ranks::alone(),
+            interrupt: &AtomicBool::new(false),
+            step: step + 1,
+            max_failed: 0.0,
+        };
+        let marks = marks(extensions);
+        let added = score(extensions, &[], &mut [group], &scorer);
+        if added.is_err() {
+            undo(extensions, marks);
+        }
+        added
+    }
+
     /// The step can be repeated as if it had not begun.
     #[test]
     fn a_step_that_an_extension_ends_is_undone_in_all_of_them() {
         let counter = |name, fails_in| Box::new(Counter { name, steps: 0, fails_in });
         let mut extensions: StepExtensions<()> =
             vec![counter("a", None), counter("b", Some(1)), counter("c", None)];
-        let rewards = RewardRunner::new(Arc::new(Nothing), Duration::from_secs(1));
-        let (decode, ranks): (Decode, Ranks) = (Arc::new(|_| String::new()), Ranks::alone());
-        let interrupt = AtomicBool::new(false);
-        let mut call = |step: u32| {
-            let scorer = StepScorer {
-                rewards: &rewards,
-                decode: &decode,
-                ranks: &ranks,
-                interrupt: &interrupt,
-                step: step + 1,
-                max_failed: 0.0,
-            };
-            let marks = marks(&extensions);
-            let added = score(&mut extensions, &[], &mut [group(Vec::new())], &scorer);
-            if added.is_err() {
-                undo(&mut extensions, marks);
-            }
-            added
-        };
+        let mut call = |step| call(&mut extensions, group(Vec::new()), step);
         assert_eq!(call(0).unwrap().metrics, [("counter/steps", 1.0); 3]);
         let error = call(1).unwrap_err().to_string();
         assert_eq!(error, "b: the server does not answer");
         let states: Vec<Value> = extensions.iter().map(|extension| extension.state()).collect();
         assert_eq!(states, [1, 1, 1]);
+    }
+
+    /// Knows the scores of fewer completions than there are.
+    struct Forgetful;
+
+    impl StepExtension<()> for Forgetful {
+        fn name(&self) -> &'static str {
+            "forgetful"
+        }
+
+        fn score_keeper(&mut self) -> Option<&mut dyn ScoreKeeper> {
+            Some(self)
+        }
+    }
+
+    impl ScoreKeeper for Forgetful {
+        fn score(
+            &mut self,
+            groups: &mut [Group],
+            scorer: &StepScorer<'_>,
+        ) -> Result<Option<ExternalCalls>, RankError> {
+            scorer.score_except(groups, |_| vec![Some(Outcome::abstained())])
+        }
+    }
+
+    #[test]
+    fn all_completions_have_an_outcome() {
+        let mut group = group(vec![Outcome::abstained(); 3]);
+        group.samples.iter_mut().for_each(|sample| sample.outcome = None);
+        call(&mut Vec::new(), group.clone(), 0).unwrap();
+        let error = call(&mut vec![Box::new(Forgetful)], group, 0).unwrap_err().to_string();
+        assert_eq!(error, "forgetful: 2 of 3 completions were left without an outcome");
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn roles_are_declared_and_compared() {
     assert_eq!(build(&[ExtensionRole::Bonus]), Ok(1));
     assert_eq!(
         build(&[]).unwrap_err(),
-        "the extension bonuses has the roles [Bonus], but its configuration bonuses declares []; correct ExtensionConfig::roles"
+        "the extension bonuses has the roles [Bonus] and looks 0 steps ahead, but its configuration bonuses declares [] and 0; correct ExtensionConfig"
     );
     let bonus = toml::from_str("[diversity_bonus]\nweight = 0.1\nmeasure = \"bleu\"").unwrap();
     let kinds = extension_kinds::<Transformer>();
