@@ -12,7 +12,7 @@ use crate::{mpi, process};
 ///
 /// This uses plain `cargo test`, so nothing needs to be installed. If MPI and libclang are there,
 /// training as several processes is tested too. The last line shows the number
-/// of tests in all packages.
+/// of tests in all packages. Ignored tests are an error.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   cargo xtask test                        all tests

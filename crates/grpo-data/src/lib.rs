@@ -89,7 +89,7 @@ pub use prompts::{
 };
 pub use ranges::{Numbers, Ranges, check_range, in_range};
 pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};
-pub use record_files::{ExampleFile, PromptFile, RecordReport};
+pub use record_files::{ExampleFile, LongRecord, PromptFile, RecordReport};
 pub use regex_words::regex_reason;
 pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace, VALID};

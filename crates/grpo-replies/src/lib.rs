@@ -29,7 +29,7 @@ pub use pair::PairRecord;
 pub use phases::{
     MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
 };
-pub use read::{MOST_LISTED, PairFile, SkippedLine, read_pairs};
+pub use read::{MOST_LISTED, PairFile, RepeatedPair, SkippedLine, read_pairs};
 pub use rewards::{
     DEFAULT_GENERIC_WORDS, EngagementDescription, EngagementGate, EngagementMeasures,
     EngagementModel, EngagementObjective, EngagementReport, GenericWords, HeuristicReward,

@@ -133,12 +133,19 @@ fn differences(
     differences
 }
 
+/// The updates that use a completion.
+struct Uses {
+    times: usize,
+    last_step: u64,
+    completion: LedgerCompletion,
+}
+
 /// Checks that no completion was used in more updates than configured or in a different step.
 pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
     let planned = evidence.plan.updates_per_rollout;
     let mut violations = Vec::new();
     let mut sampled: BTreeMap<CompletionDigest, u64> = BTreeMap::new();
-    let mut uses: BTreeMap<CompletionDigest, (usize, u64, LedgerCompletion)> = BTreeMap::new();
+    let mut all: BTreeMap<CompletionDigest, Uses> = BTreeMap::new();
     for line in &evidence.ledger {
         for completion in &line.rollout.completions {
             if let Some(step) = sampled.insert(completion.digest, line.step) {
@@ -150,24 +157,27 @@ pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
             }
         }
         for completion in line.updates.iter().flat_map(|update| &update.completions) {
-            let (times, last, _) =
-                uses.entry(completion.digest).or_insert((0, line.step, *completion));
-            *times += 1;
-            *last = line.step;
+            let uses = all.entry(completion.digest).or_insert(Uses {
+                times: 0,
+                last_step: line.step,
+                completion: *completion,
+            });
+            uses.times += 1;
+            uses.last_step = line.step;
         }
     }
-    let all = uses.len();
-    for (times, last, LedgerCompletion { prompt, sample, .. }) in uses.into_values() {
+    let completions = count(all.len(), "completion");
+    for Uses { times, last_step, completion } in all.into_values() {
         if times > planned {
+            let LedgerCompletion { prompt, sample, .. } = completion;
             let what = format!(
                 "prompt {prompt}, sample {sample} had been used {times} times, but train.updates_per_rollout is {planned}"
             );
-            violations.push(Violation { step: Some(last), what });
+            violations.push(Violation { step: Some(last_step), what });
         }
     }
     violations.sort_by_key(|violation| violation.step);
-    let checked =
-        format!("{}, each in at most {}", count(all, "completion"), count(planned, "update"));
+    let checked = format!("{completions}, each in at most {}", count(planned, "update"));
     Finding::new("no reuse", checked, violations)
 }
 
