@@ -12,7 +12,7 @@ use grpo_rewards::Identify;
 use grpo_run::Plan;
 use grpo_train::{
     ExtensionMetrics, ExtensionRole, GrpoConfig, GuardConfig, MetricSpec, StepExtension,
-    StepExtensions, refuse_conflicts,
+    StepExtensions, refuse_conflicts, roles_of,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -204,7 +204,7 @@ pub fn build_extensions<M>(
     for config in used {
         let mut extension = config.build(parts)?;
         let (ahead, declared_ahead) = (extension.looks_ahead(), config.looks_ahead());
-        let (name, roles) = (extension.name(), ExtensionRole::held_by(&mut *extension));
+        let (name, roles) = (extension.name(), roles_of(&mut *extension));
         let (of_config, declared) = (config.name(), config.roles());
         if (name, &*roles, ahead) != (of_config, declared, declared_ahead) {
             let fault = format!(

@@ -7,18 +7,31 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, Group, Prompt};
 use grpo_model::{Frozen, RolloutActivations};
 
-use crate::{Engine, RolloutError, StepKey, TurnRequest};
+use crate::{Engine, EngineFactory, EngineRequest, RolloutError, StepKey, TurnRequest};
+
+/// Creates an engine with a factory, and checks everything that it returns: an engine that returns another number of
+/// groups, completions or turns than requested, or those of other prompts, fails with [`RolloutError::Broken`].
+///
+/// # Errors
+/// Returns an error under the same conditions as [`EngineFactory::create`].
+pub fn create_checked<M: 'static>(
+    factory: &dyn EngineFactory<M>,
+    policy: &M,
+    request: &EngineRequest<'_>,
+) -> Result<Arc<dyn Engine<M>>, RolloutError> {
+    Ok(Arc::new(Checked::new(factory.create(policy, request)?, request.group_size)))
+}
 
 /// An engine whose results have been checked: one group per prompt with as many completions as were requested,
 /// one completion per turn, and each of them belongs to its prompt. So what reads them can rely on it.
-pub(crate) struct Checked<M> {
+struct Checked<M> {
     engine: Arc<dyn Engine<M>>,
     group_size: usize,
 }
 
 impl<M> Checked<M> {
     /// Checks the results of an engine for groups of this size.
-    pub(crate) fn new(engine: Arc<dyn Engine<M>>, group_size: usize) -> Self {
+    fn new(engine: Arc<dyn Engine<M>>, group_size: usize) -> Self {
         Self { engine, group_size }
     }
 

@@ -8,7 +8,6 @@ use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{Frozen, RolloutActivations};
 
-use crate::checked::Checked;
 use crate::{Decode, RolloutError};
 
 /// Identifies the random numbers used in one step.
@@ -115,23 +114,6 @@ pub trait EngineFactory<M>: Send + Sync {
     /// [`EngineRequest::max_new_tokens`] tokens.
     fn max_turns(&self) -> usize {
         1
-    }
-
-    /// Creates an engine like [`Self::create`], and checks everything that it returns: an engine that returns
-    /// another number of groups, completions or turns than requested, or those of other prompts, fails
-    /// with [`RolloutError::Broken`].
-    ///
-    /// # Errors
-    /// Returns an error under the same conditions as [`Self::create`].
-    fn create_checked(
-        &self,
-        policy: &M,
-        request: &EngineRequest<'_>,
-    ) -> Result<Arc<dyn Engine<M>>, RolloutError>
-    where
-        M: 'static,
-    {
-        Ok(Arc::new(Checked::new(self.create(policy, request)?, request.group_size)))
     }
 }
 

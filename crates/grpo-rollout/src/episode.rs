@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, CompletionParts, Group, Prompt};
 use grpo_model::Frozen;
 
+use crate::checked::create_checked;
 use crate::{Engine, EngineFactory, EngineRequest, RolloutError, StepKey, TurnRequest};
 
 /// Decides what follows each turn of the policy, e.g. the answer of a tool or of an environment.
@@ -67,7 +68,7 @@ impl<M: 'static> EngineFactory<M> for EpisodeFactory<M> {
         let tokens = request.max_new_tokens.saturating_add(episode.max_observation());
         let longest_prompt = request.longest_prompt.saturating_add(earlier.saturating_mul(tokens));
         let request = EngineRequest { longest_prompt, ..*request };
-        let engine = self.turns.create_checked(policy, &request)?;
+        let engine = create_checked(&*self.turns, policy, &request)?;
         Ok(Arc::new(InTurns { engine, episode }))
     }
 

@@ -10,7 +10,7 @@ use grpo_data::{ConfigFault, Ranges};
 use grpo_kernels::adds_in_one_order;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, ProductPrecision, RolloutActivations, WeightPrecision};
-use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, StopStrings};
+use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, StopStrings, create_checked};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -324,7 +324,7 @@ impl GrpoConfig {
             stop,
             decode,
         };
-        Ok(engine.create_checked(policy, &request)?)
+        Ok(create_checked(engine, policy, &request)?)
     }
 
     /// Returns whether a run on the CPU keeps activations of a rollout, up to

@@ -460,6 +460,16 @@ fn undeclared(what: &str, method: &str) -> TrainError {
     TrainError::Extension { name: "extensions", source }
 }
 
+/// Returns the roles of an extension.
+pub fn roles_of<M>(extension: &mut dyn StepExtension<M>) -> Vec<ExtensionRole> {
+    let held = [
+        (extension.sets_bonus(), ExtensionRole::Bonus),
+        (extension.score_keeper().is_some(), ExtensionRole::Scores),
+        (extension.auxiliary_loss().is_some(), ExtensionRole::Loss),
+    ];
+    held.into_iter().filter(|(is_held, _)| *is_held).map(|(_, role)| role).collect()
+}
+
 /// Checks the extensions of a run with its configuration and with each other.
 pub(crate) fn check<M>(
     extensions: &mut StepExtensions<M>,
@@ -467,7 +477,7 @@ pub(crate) fn check<M>(
 ) -> Result<(), ConfigFault> {
     let names: Vec<&'static str> = extensions.iter().map(|extension| extension.name()).collect();
     extensions.iter().try_for_each(|extension| extension.check(config, &names))?;
-    let roles = extensions.iter_mut().map(|extension| ExtensionRole::held_by(&mut **extension));
+    let roles = extensions.iter_mut().map(|extension| roles_of(&mut **extension));
     refuse_conflicts(&names.into_iter().zip(roles).collect::<Vec<_>>())
 }
 

@@ -2,29 +2,15 @@
 
 use grpo_data::ConfigFault;
 
-use crate::StepExtension;
-
 /// What only one extension of a run can do, because nothing defines which of two comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionRole {
-    /// Sets bonuses ([`StepExtension::sets_bonus`]).
+    /// Sets bonuses ([`crate::StepExtension::sets_bonus`]).
     Bonus,
-    /// Keeps scores ([`StepExtension::score_keeper`]).
+    /// Keeps scores ([`crate::StepExtension::score_keeper`]).
     Scores,
-    /// Adds an auxiliary loss ([`StepExtension::auxiliary_loss`]).
+    /// Adds an auxiliary loss ([`crate::StepExtension::auxiliary_loss`]).
     Loss,
-}
-
-impl ExtensionRole {
-    /// Returns the roles of an extension.
-    pub fn held_by<M>(extension: &mut dyn StepExtension<M>) -> Vec<Self> {
-        let held = [
-            (extension.sets_bonus(), Self::Bonus),
-            (extension.score_keeper().is_some(), Self::Scores),
-            (extension.auxiliary_loss().is_some(), Self::Loss),
-        ];
-        held.into_iter().filter(|(is_held, _)| *is_held).map(|(_, role)| role).collect()
-    }
 }
 
 /// Checks that the extensions of a run, in their order, can be told apart by name and that no two of them have the

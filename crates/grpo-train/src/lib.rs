@@ -54,7 +54,7 @@ pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
     Added, AuxiliaryLoss, PolicyUpdate, Sampled, ScoreKeeper, ScoredStep, Snapshot, StepExtension,
-    StepExtensions, StepSampler, StepScorer, UpdatedStep,
+    StepExtensions, StepSampler, StepScorer, UpdatedStep, roles_of,
 };
 pub use extension_metrics::{ExtensionMetrics, MetricSpec};
 pub use extension_roles::{ExtensionRole, refuse_conflicts};
