@@ -143,8 +143,7 @@ impl Trial {
     /// enough to conclude that the policy would learn nothing. Others may have a score of 0 whether the
     /// reward works or not.
     pub(super) fn refuse_without_score(&self, file: &TrainFile) -> anyhow::Result<()> {
-        match self.unscored(file.settings.train.max_failed_rewards).filter(Unscored::is_conclusive)
-        {
+        match self.unscored(file.trainer.train.max_failed_rewards).filter(Unscored::is_conclusive) {
             Some(unscored) => anyhow::bail!(unscored.message()),
             None => Ok(()),
         }
@@ -186,7 +185,7 @@ impl Trial {
 
     /// Returns warnings about completions without a score. `scored` is the number of the others.
     fn gaps(&self, file: &TrainFile, scored: usize) -> Vec<String> {
-        if let Some(unscored) = self.unscored(file.settings.train.max_failed_rewards) {
+        if let Some(unscored) = self.unscored(file.trainer.train.max_failed_rewards) {
             return vec![unscored.message()];
         }
         let all = self.samples().count();
@@ -213,7 +212,7 @@ impl Trial {
 
     /// Returns a warning if the reward failed for some completions.
     fn failures(&self, file: &TrainFile) -> Option<String> {
-        let (all, most) = (self.samples().count(), file.settings.train.max_failed_rewards);
+        let (all, most) = (self.samples().count(), file.trainer.train.max_failed_rewards);
         let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
         let reason = failed.first()?;
         let ends = match failed.len() as f64 > most * all as f64 {
@@ -253,7 +252,7 @@ impl Trial {
                 "{:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
                 self.lengths().mean,
                 100.0 * cut as f64 / all as f64,
-                file.settings.sampling.max_new_tokens
+                file.trainer.sampling.max_new_tokens
             ),
         };
         let mut lines = vec![format!(
@@ -287,12 +286,12 @@ impl Trial {
             ));
         }
         self.never_correct().into_iter().for_each(&mut warn);
-        let (binary, train) = (Binary::of(&rewards), &file.settings.train);
+        let (binary, train) = (Binary::of(&rewards), &file.trainer.train);
         binary.iter().filter_map(|it| it.warning(train.group_size)).for_each(&mut warn);
         if 2 * cut > all {
             warn(format!(
                 "{cut} of {all} trial completions were truncated at sampling.max_new_tokens = {}",
-                file.settings.sampling.max_new_tokens
+                file.trainer.sampling.max_new_tokens
             ));
         }
         let expected = binary.map(|it| it.expectation(train.group_size, train.prompts_per_step));
@@ -385,32 +384,20 @@ impl Binary {
 }
 
 #[cfg(test)]
-mod tests {
-    use grpo_data::{CompletionParts, Outcome, Prompt, SampleKey, SampledUnder, Scored, VALID};
+#[path = "../../../../grpo-train/src/test_groups.rs"]
+mod test_groups;
 
+#[cfg(test)]
+mod tests {
+    use grpo_data::{Outcome, Scored, VALID};
+
+    use super::test_groups::group;
     use super::*;
 
     /// Creates a trial batch of one-token completions with the given outcomes.
     fn trial(outcomes: Vec<Outcome>) -> Trial {
-        let completion = |sample: usize| {
-            Completion::new(CompletionParts {
-                prefix: Default::default(),
-                ids: vec![0, 1],
-                action_mask: vec![false, true],
-                sampling_logprobs: Some(vec![-1.0]),
-                finish: Finish::Length,
-                key: SampleKey { seed: 1, step: 0, prompt: 0, sample: sample as u32 },
-                policy_version: 0,
-                sampled_under: SampledUnder::default(),
-            })
-        };
-        let completions = (0..outcomes.len()).map(completion);
-        let mut group = Group::new(Prompt::of_ids(0, vec![0]), completions);
-        for (sample, outcome) in group.samples.iter_mut().zip(outcomes) {
-            sample.outcome = Some(outcome);
-        }
         Trial {
-            groups: vec![group],
+            groups: vec![group(outcomes)],
             left_out: None,
             doubts: Vec::new(),
             scores_invalid: false,
