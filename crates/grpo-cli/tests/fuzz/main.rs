@@ -117,8 +117,7 @@ fn safetensors() {
 
 #[test]
 fn templates() {
-    let messages = ["system", "user", "assistant"]
-        .map(|role| Message::new(role, "é <b> {{ x }}"));
+    let messages = ["system", "user", "assistant"].map(|role| Message::new(role, "é <b> {{ x }}"));
     let render = |path: &Path| {
         if let Ok(Some(template)) = ChatTemplate::from_folder(path.parent().unwrap()) {
             let _text = template.render(&messages, &ChatOptions::for_answer(Some(true)));
