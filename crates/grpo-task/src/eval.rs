@@ -141,8 +141,8 @@ pub struct SuiteOptions {
     /// reference), `answer` (contains the answer, as in the reward of this type), `score:X` (at least X), `relevance:X` (similarity to the prompt), `pattern:REGEX`
     #[arg(long, value_name = "RULES", default_value = DEFAULT_PASS, help_heading = "Metrics")]
     pub pass: String,
-    /// Regular expression that finds the answer in a completion, for `--pass answer`: the first group
-    /// of the last match [default: the entire completion]
+    /// How a completion marks its answer, for `--pass answer`: `####`, `boxed`, or a regular expression,
+    /// of whose last match the first group counts [default: the entire completion]
     #[arg(long, value_name = "REGEX", help_heading = "Metrics")]
     pub extract: Option<String>,
     /// File with references: a reference per prompt, or the molecules to compare with
