@@ -196,7 +196,7 @@ fn arrays_are_read_element_by_element() {
     for (text, expect) in [
         (
             "[1]",
-            "p.json:1: an element of the array is not an object: found 1; expected an object; records are such as",
+            "p.json:1: an element of the array is not an object: found 1; expected an object at column 1; records are such as",
         ),
         (
             "[{\"prompt\": \"a\"}, {\"prompt\"",
