@@ -76,16 +76,24 @@ impl BonusMeasure {
 const SECTION: &str = "diversity_bonus";
 const REQUIRED: &str = "a [diversity_bonus] section";
 
+static METRICS: [MetricSpec; 2] = [
+    MetricSpec::new(
+        "diversity_bonus/mean",
+        "",
+        "mean of the bonus, over the completions that receive it",
+    )
+    .requires(REQUIRED),
+    MetricSpec::new("diversity_bonus/std", "≥ 0", "standard deviation of the bonus")
+        .requires(REQUIRED),
+];
+
 /// Returns the kind of extension that a `[diversity_bonus]` section asks for.
 pub(crate) const fn kind<M>() -> ExtensionKind<M> {
     ExtensionKind {
         name: SECTION,
         keys: &[SECTION],
         schema: Keys::in_section::<DiversityBonusConfig>(SECTION),
-        metrics: &[
-            MetricSpec { name: "diversity_bonus/mean", requires: REQUIRED },
-            MetricSpec { name: "diversity_bonus/std", requires: REQUIRED },
-        ],
+        metrics: &METRICS,
         parse: |mut table, _| {
             let config: DiversityBonusConfig = section(&mut table, SECTION)?;
             config.check()?;
@@ -176,6 +184,10 @@ impl<M> StepExtension<M> for DiversityBonus {
 
     fn sets_bonus(&self) -> bool {
         true
+    }
+
+    fn metrics(&self) -> &'static [MetricSpec] {
+        &METRICS
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {

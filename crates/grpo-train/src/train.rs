@@ -18,7 +18,7 @@ use crate::evaluation::{Evaluated, Evaluation};
 use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Decode, Ending, ExtensionMetrics, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics,
+    Decode, Ending, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics, RunMetrics,
     StepReport, TrainError,
 };
 
@@ -123,8 +123,8 @@ impl<M: LanguageModel> Grpo<M> {
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         let Parts { policy, reference, engine, reward, extensions, longest_prompt, epoch, decode } =
             parts;
-        let measured = extension::metrics(&extensions);
-        config.check_with(&ExtensionMetrics { measured, missing: Vec::new() })?;
+        let measured = extension::metrics(&extensions).collect();
+        config.check_with(RunMetrics { measured, missing: Vec::new() })?;
         extension::check(&extensions, &config)?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*engine, group_size, longest_prompt, &decode)?;
@@ -314,7 +314,7 @@ impl<M: LanguageModel> Training<M> {
                 self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
-        let triggers = self.guards.observe(self.progress.steps.into(), &metrics)?;
+        let triggers = self.guards.observe(self.progress.steps.into(), &metrics);
         let ending = Ending::of_triggers(self.progress.steps, &triggers).or_else(|| self.no_gain());
         let ending = ending.or_else(|| self.ended());
         if let Some(Ending::Stopped { message }) = &ending {

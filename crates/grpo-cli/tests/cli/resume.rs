@@ -9,7 +9,7 @@ use grpo_data::{CounterRng, Purpose};
 use serde_json::{Map, Value};
 use snapbox::str;
 
-use crate::support::{Ended, Place, signal, train_toml};
+use crate::support::{Ended, Place, metric_table, signal, train_toml};
 use crate::training_texts;
 
 /// Two updates per rollout, several micro-batches, checkpoints after each step, and evaluations.
@@ -46,22 +46,16 @@ pub(crate) fn result(run: &Path) -> Result {
     }
 }
 
-/// The lines of `metrics.jsonl` without what depends on timing.
+/// The lines of `metrics.jsonl` without what depends on the machine.
 pub(crate) fn metrics(run: &Path) -> Vec<Map<String, Value>> {
+    let table = metric_table();
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let line = |line| {
         let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
-        line.retain(|name, _| !is_of_machine(name));
+        line.retain(|name, _| !table.is_of_machine(name));
         line
     };
     text.lines().map(line).collect()
-}
-
-fn is_of_machine(name: &str) -> bool {
-    name.starts_with("time/")
-        || name.starts_with("memory/")
-        || ["step_time", "tokens_per_second", "generation_time", "reward_cache/hits"]
-            .contains(&name)
 }
 
 pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {

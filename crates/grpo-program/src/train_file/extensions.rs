@@ -10,7 +10,9 @@ use grpo_extensions::{
 use grpo_model::Policy;
 use grpo_run::Plan;
 use grpo_task::task::Tasks;
-use grpo_train::{GrpoConfig, GuardConfig, StepExtensions, default_guards};
+use grpo_train::{
+    GrpoConfig, GuardConfig, MetricTable, StepExtensions, default_guards, step_metrics,
+};
 use toml::{Table, Value};
 
 /// Extensions of a run, in the order in which a step calls them.
@@ -60,9 +62,14 @@ impl Extensions {
     /// Returns an error that names the key if a value is out of range or two contradict each other.
     pub(crate) fn check(&self, config: &GrpoConfig, has_prompts: bool) -> Result<(), ConfigFault> {
         let names: Vec<&'static str> = self.used.iter().map(|extension| extension.name()).collect();
-        config.check_with(&metrics_of_kinds(&self.kinds, &self.used))?;
+        config.check_with(metrics_of_kinds(&self.kinds, &self.used))?;
         let run = ConfiguredRun { config, extensions: &names, has_prompts };
         self.used.iter().try_for_each(|extension| extension.check(&run))
+    }
+
+    /// Returns the metrics of runs with any extensions.
+    pub(crate) fn metrics(&self) -> MetricTable {
+        MetricTable::new(step_metrics().chain(self.kinds.iter().map(ExtensionKind::metric_group)))
     }
 
     /// Checks that a recorded step can be replayed.

@@ -349,7 +349,9 @@ fn guards_on_metrics_of_other_settings() {
         ("cispo_clip_ratio", "a loss with the surrogate `cispo`"),
         ("vespo/phi_seq_mean", "a loss with the surrogate `vespo`"),
         ("off_policy/dropped_ratio", "loss.off_policy_threshold"),
-        ("sampling/corrected", correction),
+        ("sampling/corrected", "sampler_check.above = \"correct\""),
+        ("eval_reward", "eval.every"),
+        ("eval_self_bleu", "eval.every and an eval.group_size above 1"),
         ("sampling/importance_sampling_ratio/min", correction),
     ] {
         let expected = format!(
@@ -401,10 +403,10 @@ fn guards_on_metrics_of_extensions() {
     );
     assert_eq!(all.len(), kinds.len());
     for metric in kinds.iter().flat_map(|kind| kind.metrics) {
-        guarded(metric.name).check_with(&metrics_of_kinds(&kinds, &all)).unwrap();
+        guarded(metric.name).check_with(metrics_of_kinds(&kinds, &all)).unwrap();
         let without = metrics_of_kinds(&kinds, &[]);
         assert_eq!(
-            guarded(metric.name).check_with(&without).unwrap_err().to_string(),
+            guarded(metric.name).check_with(without).unwrap_err().to_string(),
             format!(
                 "guards[0]: watch = \"{}\": this run has no such metric; it requires {}",
                 metric.name, metric.requires
@@ -413,13 +415,13 @@ fn guards_on_metrics_of_extensions() {
     }
     // A limit of calls has an archive, but replays nothing.
     let limited = metrics_of_kinds(&kinds, &configured("[train]\nmax_reward_calls = 9"));
-    guarded("archive/calls").check_with(&limited).unwrap();
-    let error = guarded("replay/loss").check_with(&limited).unwrap_err().to_string();
+    guarded("archive/calls").check_with(limited.clone()).unwrap();
+    let error = guarded("replay/loss").check_with(limited.clone()).unwrap_err().to_string();
     assert!(
         error.ends_with("it requires a [replay] section with a positive replay.updates"),
         "{error}"
     );
-    let slip = guarded("combined/diversty").check_with(&metrics_of_kinds(&kinds, &all));
+    let slip = guarded("combined/diversty").check_with(metrics_of_kinds(&kinds, &all));
     let error = slip.unwrap_err().to_string();
     assert!(error.contains("did you mean 'combined/diversity'?"), "{error}");
 }
