@@ -9,7 +9,8 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 use grpo_train::{
-    MetricSpec, ScoredStep, StepExtension, TrainError, build_measure, check_measure, no_embedder,
+    ExtensionRole, MetricSpec, ScoredStep, StepExtension, TrainError, build_measure, check_measure,
+    no_embedder,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,10 @@ impl BonusMeasure {
 
 const SECTION: &str = "diversity_bonus";
 const REQUIRED: &str = "a [diversity_bonus] section";
+const METRICS: [MetricSpec; 2] = [
+    MetricSpec::new("diversity_bonus/mean", REQUIRED),
+    MetricSpec::new("diversity_bonus/std", REQUIRED),
+];
 
 static METRICS: [MetricSpec; 2] = [
     MetricSpec::new(
@@ -109,6 +114,10 @@ impl<M> ExtensionConfig<M> for DiversityBonusConfig {
 
     fn settings(&self) -> Table {
         as_section(SECTION, self)
+    }
+
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Bonus]
     }
 
     fn check(&self, _run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {

@@ -10,8 +10,8 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges, Sample};
 use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
 use grpo_train::{
-    GrpoConfig, GuardAction, GuardConfig, MetricSpec, ScoredStep, StepExtension, TrainError,
-    UpdatedStep,
+    ExtensionRole, GrpoConfig, GuardAction, GuardConfig, MetricSpec, ScoredStep, StepExtension,
+    TrainError, UpdatedStep,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use toml::Table;
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 use crate::{
     Bucketing, BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts,
-    as_section, refuse_with, section,
+    as_section, section,
 };
 
 /// Name of the section and the extension.
@@ -71,8 +71,11 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
     }
 
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
-        refuse_aggregation(run.config)?;
-        refuse_with(SECTION, run.extensions, &["diversity_bonus"])
+        refuse_aggregation(run.config)
+    }
+
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Bonus]
     }
 
     /// Warns if the policy keeps sampling completions for full buckets.

@@ -14,6 +14,12 @@ use grpo_train::{
     TrainError, unconditional_prompts,
 };
 
+static METRICS: [MetricSpec; 3] = [
+    MetricSpec::new("short_completions/weight", "≥ 0", "weight of the penalty"),
+    MetricSpec::new("short_completions/mean", "≤ 0", "mean of the penalty"),
+    MetricSpec::new("short_completions/std", "≥ 0", "its standard deviation"),
+];
+
 /// Adds `-weight · length` to the reward, where the weight rises over the first steps.
 pub(crate) struct ShortCompletions {
     pub(crate) weight: f64,
@@ -31,12 +37,7 @@ impl<M> StepExtension<M> for ShortCompletions {
     }
 
     fn metrics(&self) -> &'static [MetricSpec] {
-        const METRICS: &[MetricSpec] = &[
-            MetricSpec::new("short_completions/weight", "≥ 0", "weight of the penalty"),
-            MetricSpec::new("short_completions/mean", "≤ 0", "mean of the penalty"),
-            MetricSpec::new("short_completions/std", "≥ 0", "its standard deviation"),
-        ];
-        METRICS
+        &METRICS
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {

@@ -14,6 +14,7 @@ mod error;
 mod eval_config;
 mod evaluation;
 mod extension;
+mod extension_roles;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -43,16 +44,17 @@ mod usual_ranges;
 
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
-pub use config::{GrpoConfig, SamplingConfig, TrainConfig};
+pub use config::{GrpoConfig, MOST_KEPT_ACTIVATIONS, SamplingConfig, TrainConfig};
 pub use diversity_measure::{build_measure, check_measure, no_embedder};
 pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
-    Added, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
-    StepScorer, UpdatedStep,
+    Added, AuxiliaryLoss, PolicyUpdate, Sampled, ScoreKeeper, ScoredStep, Snapshot, StepExtension,
+    StepExtensions, StepSampler, StepScorer, UpdatedStep, roles_of,
 };
+pub use extension_roles::{ExtensionRole, refuse_conflicts};
 pub use group_diversity::Contributions;
 pub use grpo_metrics::{MetricGroup, MetricSpec, MetricTable};
 pub use grpo_rollout::{Decode, EngineFactory, NextTokens};

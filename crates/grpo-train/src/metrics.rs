@@ -84,7 +84,7 @@ impl Metrics {
     }
 
     /// Adds a metric that is declared elsewhere.
-    pub(crate) fn push_declared(&mut self, spec: &'static MetricSpec, value: f64) {
+    pub fn push_declared(&mut self, spec: &'static MetricSpec, value: f64) {
         self.0.push(Metric { name: spec.name.to_owned(), value, spec: Some(spec) });
     }
 

@@ -25,7 +25,7 @@ pub(super) static METRICS: [MetricSpec; 21] = [
     MetricSpec::new("time/forward", "seconds", "share for log π_θ, advantages and the loss, including the token record of a recorded step").of_machine(),
     MetricSpec::new("time/backward", "seconds", "share for gradients. On an asynchronous device, much of the backward pass is counted under the optimizer, which waits for it").of_machine(),
     MetricSpec::new("time/optimizer", "seconds", "share for clipping and AdamW").of_machine(),
-    MetricSpec::new("time/reused", "0 to 1", "fraction of the tokens for which the first update took the outputs of linear layers from the rollout ([`reuse_activations_mb`](configuration.md#train)); 0 in the first step of a process and in every tenth one after it").of_machine(),
+    MetricSpec::new("time/reused", "0 to 1", "fraction of the tokens for which the first update took the outputs of linear layers from the rollout ([decision 40](decisions/0040-activations-of-the-rollout.md)); 0 in the first step of a process and in every tenth one after it").of_machine(),
     MetricSpec::new("tokens_per_second", "1/s", "tokens of the step divided by `step_time`").of_machine(),
     MetricSpec::new("time/reward_item/p50", "seconds", "median of the time per completion that was sent. The time is the one in the reply's [`seconds`](configuration.md#message), else the duration of its request divided by the completions of the request")
         .of_machine()

@@ -45,7 +45,7 @@ pub(super) static REWARDS: [MetricSpec; 13] = [
     MetricSpec::new("reward_dominance", "≥ 0", "largest absolute `reward_share`; near 1, one term alone decides")
         .requires(TERMS),
     MetricSpec::new("advantage_max", "≥ 0", "largest absolute advantage |Â|"),
-    MetricSpec::new("frac_reward_zero_std", "0 to 1", "fraction of completions in groups whose rewards are all equal, or in which no completion has a reward; relative to their own mean, they teach nothing. Includes a KL penalty in the reward. With `normalize_then_sum` it compares the sums of normalised rewards. Unlike TRL's, it always counts per group")
+    MetricSpec::new("frac_reward_zero_std", "0 to 1", "fraction of completions in groups whose rewards are all equal, or in which no completion has a reward; relative to their own mean, they teach nothing. A group in which a single completion has a reward is not counted, as in TRL: its standard deviation is undefined. Includes a KL penalty in the reward. With `normalize_then_sum` it compares the sums of normalised rewards. Unlike TRL's, it always counts per group")
         .label("equal groups")
         .curve("Groups without signal", "")
         .above("nearly all groups have equal rewards or none, so there is almost no training signal"),
@@ -73,7 +73,7 @@ pub(super) static POLICY: [MetricSpec; 1] =
 pub(super) static SAMPLER: [MetricSpec; 1] = [MetricSpec::new(
     "sampling/corrected",
     "0 or 1",
-    "1 if a token exceeded the tolerance and the step was corrected",
+    "1 if a token differed by more than 0.001 nats and the step was corrected",
 )
 .requires(CORRECTED)];
 
