@@ -80,7 +80,8 @@ pub use step::{Grpo, RewardNames, StepReport};
 pub use supervised::{
     CompletedStep, Cut, EarlyStopping, GradientSum, Objective, Review, ScheduleUnit, StepGradients,
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
-    SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens, supervised_metrics,
+    SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
+    supervised_metrics,
 };
 pub use train::{
     Parts, StepDone, TrainObserver, Training, TrainingProgress, unconditional_prompts,
