@@ -43,7 +43,7 @@ pub use mismatch::{MismatchCorrection, MismatchMode, RatioLevel};
 pub use outcome::TokenOutcome;
 pub use preset::Preset;
 pub use reduction::{BatchTotals, Reduction};
-pub use statistics::TokenStatistics;
+pub use statistics::{CORRECTION, REFERENCE_METRICS, TokenStatistics};
 pub use surrogate::Surrogate;
 #[cfg(feature = "burn")]
 pub use tape::{LossInputs, LossOutput, grpo_loss};

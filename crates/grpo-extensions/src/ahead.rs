@@ -77,8 +77,12 @@ pub struct Staleness {
 /// Name of the extension.
 const AHEAD: &str = "staleness";
 const KEY: &str = "train.staleness";
-const METRICS: [MetricSpec; 1] =
-    [MetricSpec::new("sampling/staleness", "a positive train.staleness")];
+static METRICS: [MetricSpec; 1] = [MetricSpec::new(
+    "sampling/staleness",
+    "≥ 0",
+    "optimizer steps between the policy that sampled and the one that learned",
+)
+.requires("a positive train.staleness")];
 
 /// Returns the kind of extension that a positive `train.staleness` asks for.
 pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {

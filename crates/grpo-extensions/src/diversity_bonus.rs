@@ -81,6 +81,17 @@ const METRICS: [MetricSpec; 2] = [
     MetricSpec::new("diversity_bonus/std", REQUIRED),
 ];
 
+static METRICS: [MetricSpec; 2] = [
+    MetricSpec::new(
+        "diversity_bonus/mean",
+        "",
+        "mean of the bonus, over the completions that receive it",
+    )
+    .requires(REQUIRED),
+    MetricSpec::new("diversity_bonus/std", "≥ 0", "standard deviation of the bonus")
+        .requires(REQUIRED),
+];
+
 /// Returns the kind of extension that a `[diversity_bonus]` section asks for.
 pub(crate) const fn kind<M>() -> ExtensionKind<M> {
     ExtensionKind {
@@ -182,6 +193,10 @@ impl<M> StepExtension<M> for DiversityBonus {
 
     fn sets_bonus(&self) -> bool {
         true
+    }
+
+    fn metrics(&self) -> &'static [MetricSpec] {
+        &METRICS
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::{
-    Characters, FAMILIES, FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan,
-    PassageOptions, Passages, Split,
+    Characters, FAMILIES, FillBlanks, JUDGE_METRICS, MASKED_LM_METRICS, MASKED_PROMPTS,
+    MaskedStream, MaskedText, MaskingPlan, PassageOptions, Passages, Split,
 };
 use anyhow::Context;
 use clap::ValueEnum;
@@ -13,7 +13,7 @@ use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
-use grpo_train::{EngineFactory, GrpoConfig, TrainError};
+use grpo_train::{EngineFactory, GrpoConfig, MetricGroup, TrainError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -39,6 +39,10 @@ impl Task for Infill {
 
     fn rewards(&self) -> Vec<RewardKind> {
         vec![RewardKind::from_settings::<InfillConfig>("infill")]
+    }
+
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![JUDGE_METRICS, MASKED_LM_METRICS]
     }
 
     fn families(&self) -> Vec<&'static FamilyKind> {

@@ -46,7 +46,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
 }
 
 /// Returns the tasks of a program that trains several runs with [`sweep::train_all`].
-pub(crate) fn tasks_of(tasks: &'static [&'static dyn Task]) -> Tasks {
+pub fn tasks_of(tasks: &'static [&'static dyn Task]) -> Tasks {
     Tasks::new(tasks, sweep::train_all)
 }
 

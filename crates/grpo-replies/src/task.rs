@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::template::PromptVariant;
-use crate::{ReplyExamples, ReplyPrompts, ReplyTemplate, read_pairs};
+use crate::{ENGAGEMENT_METRICS, ReplyExamples, ReplyPrompts, ReplyTemplate, read_pairs};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::schema::Keys;
 use grpo_data::{ConfigFault, Prompt, deserialize_settings};
 use grpo_rewards::RewardKind;
+use grpo_train::MetricGroup;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -29,6 +30,10 @@ impl Task for Replies {
 
     fn rewards(&self) -> Vec<RewardKind> {
         crate::reward_kinds()
+    }
+
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![ENGAGEMENT_METRICS]
     }
 
     fn data_formats(&self) -> Vec<DataFormat> {

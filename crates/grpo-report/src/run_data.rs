@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use grpo_data::statistics::percentile_of_sorted;
 use grpo_data::{in_plain_words, shell_word};
+use grpo_metrics::MetricTable;
 use grpo_run::{
     BestTable, Comparison, CompletionRecord, Event, EventKind, RunFolder, RunInfo, last_state,
 };
@@ -44,6 +45,8 @@ pub struct RunData {
     pub transforms: Vec<TransformCurve>,
     /// Draws the samples of the run, if they can be drawn.
     pub drawing: Option<Drawing>,
+    /// What the metrics of the run are.
+    pub(crate) table: MetricTable,
     /// Results of auditing the run's files, shown as additional criteria. Empty if the files were not
     /// audited or have no violations.
     pub audit: Vec<Judged>,
@@ -169,8 +172,15 @@ impl RunData {
             criteria,
             transforms: Vec::new(),
             drawing: None,
+            table: MetricTable::default(),
             audit: Vec::new(),
         })
+    }
+
+    /// Groups and explains the metrics by a table of all that the program knows. Metrics without an entry have
+    /// charts of their own.
+    pub fn describe(&mut self, table: &MetricTable) {
+        self.table = table.of_run(|section| self.config.contains_key(section));
     }
 
     /// Reads several runs. Runs with the same name are displayed with their paths instead.

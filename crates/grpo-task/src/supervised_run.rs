@@ -246,7 +246,8 @@ impl SupervisedRun {
             say(format_args!("resuming     after step {done} of {steps}"));
         }
         files.begin(&self.folder, done)?;
-        let (log, _) = RunLog::open(&self.folder, done, 0, save.clone(), self.is_resumed)?;
+        let (log, _) =
+            RunLog::open(&self.folder, done, 0, save.clone(), self.is_resumed, trainer.metrics())?;
         let run = self.resume.display().to_string();
         let resume = command_line([self.command, "--resume", &run]);
         let rest =

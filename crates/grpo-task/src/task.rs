@@ -15,6 +15,7 @@ use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind};
 use grpo_run::BestTable;
 use grpo_servers::HTTP_REWARD;
 use grpo_servers::vllm::VLLM;
+use grpo_train::{MetricGroup, MetricTable, pretrain_metrics, step_metrics, supervised_metrics};
 use toml::Table;
 
 use crate::args::RunArguments;
@@ -105,6 +106,12 @@ pub trait Task: Sync {
 
     /// Returns the extensions of steps that a configuration can ask for.
     fn extensions(&self) -> Vec<ExtensionKind<Policy>> {
+        Vec::new()
+    }
+
+    /// Returns the metrics of its supervised training commands. If the sections of several of them are in
+    /// one configuration, the first ones describe the run.
+    fn metrics(&self) -> Vec<MetricGroup> {
         Vec::new()
     }
 
@@ -485,6 +492,14 @@ impl Tasks {
             );
         }
         kinds
+    }
+
+    /// Returns the metrics of all kinds of runs.
+    pub fn metrics(&self) -> MetricTable {
+        let of_kinds = self.extensions().into_iter().map(|kind| kind.metric_group());
+        let of_tasks = self.iter().flat_map(|task| task.metrics());
+        let supervised = [supervised_metrics()].into_iter().chain(pretrain_metrics());
+        MetricTable::new(step_metrics().chain(of_kinds).chain(supervised).chain(of_tasks))
     }
 
     /// Returns the `[data]` file formats of all tasks.

@@ -14,12 +14,11 @@ use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, StopStrings, cr
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::conditional_metrics::refuse_missing;
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
-    AdvantageSettings, EvalConfig, ExtensionMetrics, GuardAction, GuardConfig, LossSettings,
-    OptimizerConfig, ReferenceSettings, SamplerCheck, ScheduleConfig, default_guards,
+    AdvantageSettings, EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig,
+    ReferenceSettings, RunMetrics, SamplerCheck, ScheduleConfig, default_guards, step_metrics,
 };
 
 /// Bytes of activations that the first update of a step takes from the rollout at most. A larger share
@@ -214,14 +213,14 @@ impl GrpoConfig {
     /// # Errors
     /// Returns an error for the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
-        self.check_with(&ExtensionMetrics::default())
+        self.check_with(RunMetrics::default())
     }
 
     /// Validates all settings. Guards can watch the metrics of extensions.
     ///
     /// # Errors
     /// Returns an error for the first key that is out of range.
-    pub fn check_with(&self, extensions: &ExtensionMetrics) -> Result<(), ConfigFault> {
+    pub fn check_with(&self, extensions: RunMetrics) -> Result<(), ConfigFault> {
         let train = &self.train;
         train.check_ranges("train")?;
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
@@ -266,15 +265,24 @@ impl GrpoConfig {
             }
         }
         self.reference.check()?;
-        let evaluates = self.eval.every > 0;
+        let metrics = self.metrics_with(extensions)?;
         for (place, guard) in self.guards.iter().flatten().enumerate() {
-            guard.check(place, &Guarded::Grpo { kl_coef, evaluates, extensions })?;
+            guard.check(place, &Guarded::Grpo { kl_coef }, &metrics)?;
         }
-        let corrects = self.sampler_check.corrects(&loss);
-        refuse_missing(&self.guards(), &loss, corrects)?;
         self.eval.check()?;
         self.refuse_uncorrected()?;
         self.optimizer.check("optimizer")
+    }
+
+    /// Adds the metrics of steps to those of extensions.
+    ///
+    /// # Errors
+    /// Returns an error if the loss settings contradict each other.
+    pub fn metrics_with(&self, extensions: RunMetrics) -> Result<RunMetrics, ConfigFault> {
+        let (mut metrics, loss) = (extensions, self.loss.resolve()?);
+        let of_steps = step_metrics().flat_map(|group| group.metrics);
+        metrics.add(of_steps, |metric| self.measures(&loss, metric));
+        Ok(metrics)
     }
 
     /// Returns whether an updated reference may have to be reset to the initial one.

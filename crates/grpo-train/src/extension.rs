@@ -1,10 +1,10 @@
 //! Features that are added to the steps of a run.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::{Completion, ConfigFault, Group, Outcome, Prompt, Purpose, Sample};
+use grpo_metrics::MetricSpec;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, RewardInput, RewardRunner};
 use grpo_rollout::{Engine, StepKey, check_groups};
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
-use crate::extension_metrics::MetricSpec;
 use crate::extension_roles::{ExtensionRole, refuse_conflicts};
 use crate::{Cut, Decode, GradientSum, GrpoConfig, LearnResult, Learner, TrainError};
 
@@ -39,8 +38,9 @@ pub trait StepExtension<M>: Send {
     }
 
     /// Returns whether it sets [`Sample::bonus`](grpo_data::Sample::bonus). The bonus is then a reward
-    /// term with the name of the extension, and its mean and standard deviation are metrics. Only one
-    /// extension of a run can do this.
+    /// term with the name of the extension, and its mean and standard deviation are the metrics
+    /// `{name}/mean` and `{name}/std`, which [`Self::metrics`] declares. Only one extension of a run can
+    /// do this.
     fn sets_bonus(&self) -> bool {
         false
     }
@@ -418,8 +418,9 @@ pub(crate) fn score<M>(
         extension.after_rewards(&mut ScoredStep { step, prompts, groups, ranks, scorer, added })?;
     }
     let has_bonus = groups.iter().flat_map(|group| &group.samples).any(|of| of.bonus.is_some());
-    if has_bonus && with_bonus(extensions).is_none() {
-        return Err(undeclared("a bonus was set", "StepExtension::sets_bonus"));
+    if has_bonus && bonus_metrics(extensions).is_none() {
+        let methods = "StepExtension::sets_bonus and StepExtension::metrics";
+        return Err(undeclared("a bonus was set", methods));
     }
     Ok(added)
 }
@@ -437,21 +438,21 @@ fn refuse_unscored(scored_by: &'static str, groups: &[Group]) -> Result<(), Trai
     }
 }
 
-/// Checks that the extensions declare all metrics that they add.
+/// Returns the metrics that the extensions added, with their declarations.
 ///
 /// # Errors
-/// Returns an error that names another metric.
-pub(crate) fn check_metrics<M>(
+/// Returns an error that names a metric that none of them declares.
+pub(crate) fn declared<M>(
     extensions: &StepExtensions<M>,
     added: &[(&'static str, f64)],
-) -> Result<(), TrainError> {
-    let declared = metrics(extensions);
-    match added.iter().find(|(name, _)| !declared.contains(*name)) {
-        Some((name, _)) => {
-            Err(undeclared(&format!("the metric {name} was added"), "StepExtension::metrics"))
-        }
-        None => Ok(()),
-    }
+) -> Result<Vec<(&'static MetricSpec, f64)>, TrainError> {
+    let declaration = |(name, value): &(&'static str, f64)| match metrics(extensions)
+        .find(|metric| metric.name == *name)
+    {
+        Some(metric) => Ok((metric, *value)),
+        None => Err(undeclared(&format!("the metric {name} was added"), "StepExtension::metrics")),
+    };
+    added.iter().map(declaration).collect()
 }
 
 /// Creates the error for what no extension of the run declares.
@@ -505,12 +506,22 @@ pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static s
     extensions.iter().find(|extension| extension.sets_bonus()).map(|extension| extension.name())
 }
 
-/// Returns the names of all metrics of the extensions.
-pub(crate) fn metrics<M>(extensions: &StepExtensions<M>) -> BTreeSet<String> {
-    let of_bonus =
-        with_bonus(extensions).map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
-    let own = extensions.iter().flat_map(|extension| extension.metrics());
-    of_bonus.into_iter().flatten().chain(own.map(|metric| metric.name.to_owned())).collect()
+/// Returns all metrics of the extensions.
+pub(crate) fn metrics<M>(
+    extensions: &StepExtensions<M>,
+) -> impl Iterator<Item = &'static MetricSpec> {
+    extensions.iter().flat_map(|extension| extension.metrics())
+}
+
+/// Returns the metrics of the bonus, its mean and its standard deviation, if an extension sets it and
+/// declares them.
+pub(crate) fn bonus_metrics<M>(extensions: &StepExtensions<M>) -> Option<[&'static MetricSpec; 2]> {
+    let bonus = with_bonus(extensions)?;
+    let of = |what: &str| {
+        let name = format!("{bonus}/{what}");
+        metrics(extensions).find(|metric| metric.name == name)
+    };
+    Some([of("mean")?, of("std")?])
 }
 
 #[cfg(test)]
@@ -551,8 +562,8 @@ mod tests {
         }
 
         fn metrics(&self) -> &'static [MetricSpec] {
-            const METRICS: [MetricSpec; 1] = [MetricSpec::new("counter/steps", "a counter")];
-            &METRICS
+            const METRICS: &[MetricSpec] = &[MetricSpec::new("counter/steps", "count", "steps")];
+            METRICS
         }
 
         fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
@@ -647,8 +658,9 @@ mod tests {
     fn metrics_are_declared() {
         let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
         let both: StepExtensions<()> = vec![counter("a"), counter("b")];
-        check_metrics(&both, &[("counter/steps", 1.0)]).unwrap();
-        let error = check_metrics(&both, &[("counter/step", 1.0)]).unwrap_err().to_string();
+        let added = declared(&both, &[("counter/steps", 1.0)]).unwrap();
+        assert_eq!((added[0].0.name, added[0].1), ("counter/steps", 1.0));
+        let error = declared(&both, &[("counter/step", 1.0)]).unwrap_err().to_string();
         assert!(error.contains("the metric counter/step was added"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::{Group, Prompt, Sample};
+use grpo_metrics::MetricSpec;
 use grpo_model::{LanguageModel, WeightsDigest};
 use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
 use grpo_rollout::{Decode, Engine};
@@ -46,7 +47,7 @@ pub struct StepReport {
     /// Samples with rewards, advantages and optional token traces.
     pub groups: Vec<Group>,
     /// Metrics of the extensions.
-    pub extensions: Vec<(&'static str, f64)>,
+    pub extensions: Vec<(&'static MetricSpec, f64)>,
     /// Groups that extensions scored in addition.
     pub further_groups: Vec<Group>,
     /// Names of reward terms and components.
@@ -68,10 +69,8 @@ pub struct RewardNames {
     pub terms: Vec<PartName>,
     /// All components that the reward function may return.
     pub parts: Vec<PartName>,
-    /// Name of the bonus, if an extension sets it.
-    pub bonus: Option<&'static str>,
-    /// All metrics of the extensions.
-    pub extensions: Vec<String>,
+    /// Metrics of the bonus, its mean and its standard deviation, if an extension sets it.
+    pub bonus: Option<[&'static MetricSpec; 2]>,
 }
 
 impl<M: LanguageModel> Grpo<M> {
@@ -119,7 +118,7 @@ impl<M: LanguageModel> Grpo<M> {
         // π_ref
         let reference_updated = self.update_reference(step)?;
         let Added { metrics: extensions, groups: further_groups, calls } = added;
-        extension::check_metrics(&self.extensions, &extensions)?;
+        let extensions = extension::declared(&self.extensions, &extensions)?;
         let ledger = self.ledger(step, rollout, &learned, reference_updated);
         let observed = probe.finish(ExternalCalls::merged(calls), ledger);
         let names = self.reward_names();
@@ -226,15 +225,14 @@ impl<M: LanguageModel> Grpo<M> {
     /// Returns the names of reward terms and components.
     pub fn reward_names(&self) -> RewardNames {
         let mut terms = self.rewards.term_names();
-        let bonus = extension::with_bonus(&self.extensions);
-        if let Some(bonus) = bonus {
+        if let Some(bonus) = extension::with_bonus(&self.extensions) {
             if terms.is_empty() {
                 terms.push("reward".into());
             }
             terms.push(bonus.into());
         }
-        let extensions = extension::metrics(&self.extensions).into_iter().collect();
-        RewardNames { terms, parts: self.rewards.parts(), bonus, extensions }
+        let bonus = extension::bonus_metrics(&self.extensions);
+        RewardNames { terms, parts: self.rewards.parts(), bonus }
     }
 
     /// Samples completions, unless an extension does. The policy snapshot is dropped before returning, so

@@ -1,5 +1,5 @@
-//! The schemas in `configs/schema/` and the tables of docs/configuration.md follow from the types, and the
-//! shipped configurations name the schema that describes them.
+//! The schemas in `configs/schema/`, the tables of docs/configuration.md and those of docs/metrics.md follow from
+//! the code, and the shipped configurations name the schema that describes them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,25 +7,20 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::Place;
+use crate::support::{Place, TASKS, metric_table};
 
 /// If this variable is set, the tests write the files instead of comparing them.
 const WRITE: &str = "GRPO_WRITE_SCHEMAS";
 
 const PAGE: &str = "docs/configuration.md";
+const METRICS: &str = "docs/metrics.md";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn schemas() -> Vec<(String, Value)> {
-    grpo_program::schema::schemas(&[
-        &grpo_molecules::Molecules,
-        &grpo_replies::Replies,
-        &grpo_infill::Infill,
-        &grpo_examples::Examples,
-        &grpo_bench::Bench,
-    ])
+    grpo_program::schema::schemas(TASKS)
 }
 
 /// Compares a file with what it should contain, or writes it.
@@ -54,6 +49,8 @@ fn schemas_and_reference_follow_from_the_types() {
     assert_eq!(files, names.collect());
     let page = fs::read_to_string(root().join(PAGE)).unwrap();
     is_up_to_date(PAGE, &grpo_examples::with_keys(&page, schemas).unwrap());
+    let page = fs::read_to_string(root().join(METRICS)).unwrap();
+    is_up_to_date(METRICS, &grpo_metrics::with_metrics(&page, &metric_table()).unwrap());
 }
 
 /// Calls `check` with each configuration that is shipped.

@@ -6,22 +6,13 @@ use grpo_run::RunFolder;
 use serde_json::{Map, Value};
 use snapbox::str;
 
+use crate::resume;
 use crate::support::{Ended, Place, small_model};
 use crate::texts::entries;
 
 /// Returns the lines of `metrics.jsonl` without timings.
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
-    let text = place.read(&format!("{run}/metrics.jsonl"));
-    text.lines()
-        .map(|line| {
-            let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
-            line.retain(|name, _| {
-                !["time/", "memory/"].iter().any(|folder| name.starts_with(folder))
-                    && !["step_time", "tokens_per_second"].contains(&name.as_str())
-            });
-            line
-        })
-        .collect()
+    resume::metrics(&place.path(run))
 }
 
 #[test]

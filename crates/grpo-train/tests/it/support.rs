@@ -213,7 +213,7 @@ pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
 pub(crate) fn timeless(metrics: &Metrics) -> Vec<(String, f64)> {
     metrics
         .iter()
-        .filter(|(name, _)| !Metrics::is_machine(name))
+        .filter(|(name, _)| !metrics.is_of_machine(name))
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
 }
