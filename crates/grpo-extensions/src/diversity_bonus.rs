@@ -76,11 +76,6 @@ impl BonusMeasure {
 
 const SECTION: &str = "diversity_bonus";
 const REQUIRED: &str = "a [diversity_bonus] section";
-const METRICS: [MetricSpec; 2] = [
-    MetricSpec::new("diversity_bonus/mean", REQUIRED),
-    MetricSpec::new("diversity_bonus/std", REQUIRED),
-];
-
 static METRICS: [MetricSpec; 2] = [
     MetricSpec::new(
         "diversity_bonus/mean",

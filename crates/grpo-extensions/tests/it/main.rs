@@ -2,6 +2,7 @@
 
 mod combined;
 mod config;
+mod metrics;
 #[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
 #[path = "../../../grpo-train/tests/it/oracle.rs"]
 mod oracle;
