@@ -89,8 +89,9 @@ pub trait StepExtension<M>: Send {
     }
 
     /// Changes how the scored completions of a step count, before the advantages are computed. The
-    /// completions of a sample cannot change, because they are what the policy learns from; a group
-    /// whose samples all lose their outcome is not learned from.
+    /// completions of a sample cannot change, because they are what the policy learns from. A sample
+    /// whose outcome becomes [`Outcome::abstained`] is not learned from; it must keep an outcome, because
+    /// completions are recorded with theirs.
     ///
     /// # Errors
     /// Returns an error if the run must end. The step is then undone in all extensions ([`Self::undo`]).
