@@ -47,4 +47,4 @@ pub use statistics::{CORRECTION, REFERENCE_METRICS, TokenStatistics};
 pub use surrogate::Surrogate;
 #[cfg(feature = "burn")]
 pub use tape::{LossInputs, LossOutput, grpo_loss};
-pub use terms::{Clipping, LossTerms, SamplingTerms, SequenceTerms, TokenTerms};
+pub use terms::{Clipping, LossTerms, SamplingTerms, SequenceTerms, TokenColumn, TokenTerms};

@@ -8,23 +8,7 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::composite::{Composite, CompositeConfig};
-use crate::external::{CommandConfig, PythonConfig};
-use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
-
-impl Default for RewardRegistry {
-    /// Returns the task-independent reward types: `answer`, `pattern`, `composite`, and the types
-    /// for programs `command` and `python`.
-    fn default() -> Self {
-        Self::empty().with([
-            RewardKind::from_settings::<AnswerConfig>("answer"),
-            RewardKind::from_settings::<PatternConfig>("pattern"),
-            RewardKind::composed::<CompositeConfig, Composite>("composite"),
-            RewardKind::external::<CommandConfig>("command"),
-            RewardKind::external::<PythonConfig>("python"),
-        ])
-    }
-}
+use crate::{AnswerReward, PatternReward, Reward, RewardSpec};
 
 /// Configuration of an [`AnswerReward`].
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

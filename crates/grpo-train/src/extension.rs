@@ -78,8 +78,9 @@ pub trait StepExtension<M>: Send {
     }
 
     /// Changes how the scored completions of a step count, before the advantages are computed. The
-    /// completions of a sample cannot change, because they are what the policy learns from; a group
-    /// whose samples all lose their outcome is not learned from.
+    /// completions of a sample cannot change, because they are what the policy learns from. A sample
+    /// whose outcome becomes [`Outcome::abstained`] is not learned from; it must keep an outcome, because
+    /// completions are recorded with theirs.
     ///
     /// # Errors
     /// Returns an error if the run must end. The step is then undone in all extensions ([`Self::undo`]).
@@ -415,7 +416,9 @@ pub(crate) fn score<M>(
     for extension in &mut *extensions {
         let (step, ranks) = (scorer.step - 1, scorer.ranks);
         let (added, groups) = (&mut added, &mut *groups);
-        extension.after_rewards(&mut ScoredStep { step, prompts, groups, ranks, scorer, added })?;
+        let mut scored = ScoredStep { step, prompts, groups, ranks, scorer, added };
+        extension.after_rewards(&mut scored)?;
+        refuse_unscored(extension.name(), scored.groups)?;
     }
     let has_bonus = groups.iter().flat_map(|group| &group.samples).any(|of| of.bonus.is_some());
     if has_bonus && bonus_metrics(extensions).is_none() {
@@ -425,7 +428,8 @@ pub(crate) fn score<M>(
     Ok(added)
 }
 
-/// Checks that all samples have an outcome. An extension could have returned fewer known scores than samples.
+/// Checks that all samples have an outcome. An extension could have returned fewer known scores than samples,
+/// or removed an outcome.
 fn refuse_unscored(scored_by: &'static str, groups: &[Group]) -> Result<(), TrainError> {
     let samples = || groups.iter().flat_map(|group| &group.samples);
     match samples().filter(|sample| sample.outcome.is_none()).count() {
@@ -645,13 +649,29 @@ mod tests {
         }
     }
 
+    /// Removes an outcome.
+    struct Remover;
+
+    impl StepExtension<()> for Remover {
+        fn name(&self) -> &'static str {
+            "remover"
+        }
+
+        fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+            step.groups[0].samples[1].outcome = None;
+            Ok(())
+        }
+    }
+
     #[test]
     fn all_completions_have_an_outcome() {
         let mut group = group(vec![Outcome::abstained(); 3]);
         group.samples.iter_mut().for_each(|sample| sample.outcome = None);
         call(&mut Vec::new(), group.clone(), 0).unwrap();
-        let error = call(&mut vec![Box::new(Forgetful)], group, 0).unwrap_err().to_string();
+        let error = call(&mut vec![Box::new(Forgetful)], group.clone(), 0).unwrap_err().to_string();
         assert_eq!(error, "forgetful: 2 of 3 completions were left without an outcome");
+        let error = call(&mut vec![Box::new(Remover)], group, 0).unwrap_err().to_string();
+        assert_eq!(error, "remover: 1 of 3 completions were left without an outcome");
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn what_is_learned_is_the_same_bit_for_bit() {
             let names: Vec<&str> = numbers.iter().map(|(name, _)| name).collect();
             assert_eq!(
                 names,
-                ["logprobs", "ref_logprobs", "entropies", "gradients", "surrogate_gradients"]
+                ["logprobs", "entropies", "gradients", "surrogate_gradients", "ref_logprobs"]
             );
             assert!(numbers.iter().all(|(_, list)| list.len() == completion.actions()));
             assert_eq!(outcomes.len(), completion.actions());
