@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::RunMetrics;
+use crate::error::guard_fault;
 
 /// Special value for `watch` that matches any non-finite metric.
 pub(crate) const NOT_FINITE: &str = "not_finite";
@@ -92,12 +93,6 @@ impl Action {
 pub(crate) enum Guarded {
     Grpo { kl_coef: f64 },
     Supervised,
-}
-
-/// Creates an error for `key` in the guard with this index, counted from 0.
-pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
-    let message = format!("guards[{guard}]: {sentence}");
-    ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
 }
 
 impl GuardConfig {

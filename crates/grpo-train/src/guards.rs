@@ -5,7 +5,8 @@ use grpo_data::short_number;
 use grpo_metrics::MetricSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE, guard_fault};
+use crate::error::guard_fault;
+use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE};
 use crate::metrics::TERMS;
 use crate::run_metrics::nearest;
 use crate::{Ending, Metrics, RewardNames, TrainError, step_metrics};

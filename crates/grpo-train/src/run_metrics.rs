@@ -3,7 +3,7 @@
 use grpo_data::ConfigFault;
 use grpo_metrics::MetricSpec;
 
-use crate::guard_config::guard_fault;
+use crate::error::guard_fault;
 
 /// Metrics, sorted by whether a run measures them. Guards can watch those that it does.
 #[derive(Clone, Debug, Default)]
