@@ -26,7 +26,7 @@ impl Default for RewardRegistry {
     }
 }
 
-/// Configuration of an [`AnswerReward`].
+/// Settings of the reward `answer`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnswerConfig {
@@ -63,7 +63,7 @@ impl RewardSpec for AnswerConfig {
     }
 }
 
-/// Configuration of a [`PatternReward`].
+/// Settings of the reward `pattern`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PatternConfig {
