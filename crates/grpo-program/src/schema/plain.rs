@@ -98,8 +98,8 @@ fn without_paths(text: &str) -> String {
         plain.push_str(before);
         rest = after;
         match after.split_once("`]") {
-            Some((name, behind)) if !behind.starts_with('(') => {
-                plain.push_str(&format!("`{name}`"));
+            Some((name, behind)) if !behind.starts_with('(') && !name.contains("](") => {
+                plain.extend(["`", name, "`"]);
                 rest = behind;
             }
             _ => plain.push_str("[`"),
@@ -120,6 +120,7 @@ mod tests {
             ("See [`a::Item`], [`b`](#b) and [`C`]", "See `a::Item`, [`b`](#b) and `C`"),
             ("as in [`[schedule]`](#schedule).", "as in [`[schedule]`](#schedule)."),
             ("`[\"x\"]` and [text](a.md)", "`[\"x\"]` and [text](a.md)"),
+            ("[`a` b](c) and [`D`]", "[`a` b](c) and `D`"),
             ("open [`", "open [`"),
         ] {
             assert_eq!(without_paths(text), expected);
