@@ -103,7 +103,9 @@ impl BestTable {
         });
         let header = rows.next().unwrap_or_else(|| Err(damaged(1, "no column names")))?;
         let after_first = header.get(1..).unwrap_or_default();
-        if let Some(name) = ["reward", "step"].iter().find(|name| !after_first.iter().any(|found| found == *name)) {
+        if let Some(name) =
+            ["reward", "step"].iter().find(|name| !after_first.iter().any(|found| found == *name))
+        {
             return Err(damaged(1, &format!("column `{name}` is missing")));
         }
         let [column, reward, step, parts @ ..] = header.as_slice() else {

@@ -161,8 +161,7 @@ impl Origin {
             let has_key = message
                 .strip_prefix(at)
                 .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
-            let subject =
-                if at.is_empty() || has_key { String::new() } else { format!("{at}: ") };
+            let subject = if at.is_empty() || has_key { String::new() } else { format!("{at}: ") };
             return format!("{}{subject}{message}", self.place(at));
         };
         // The path does not always include the unknown key.
