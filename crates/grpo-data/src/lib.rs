@@ -76,7 +76,8 @@ pub use number_cell::{decimal_comma_remedy, number_cell};
 pub use one_or_several::OneOrSeveral;
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{
-    Bytes, FileOrigin, STANDARD_INPUT, TSV_REMEDY, open_file, read_text, read_text_file,
+    Bytes, FileOrigin, RECORD_ENDINGS, Records, STANDARD_INPUT, TSV_REMEDY, open_file, read_text,
+    read_text_file,
 };
 pub use own_folder::{FileKind, FileLock, ForeignFile, Locked, OwnFolder, dangling_link};
 pub use parquet_file::{ParquetFault, ParquetFile};

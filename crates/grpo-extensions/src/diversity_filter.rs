@@ -94,7 +94,7 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
 ///
 /// The run remembers how many rewarded completions each bucket contains. Advantages are computed
 /// from `f(n) · r`, where `r` is the reward, `n` the number of earlier completions in the bucket
-/// and `f` the [`BucketPenalty`]. Only completions with `r ≥ min_reward` are counted and penalised.
+/// and `f` the `penalty`. Only completions with `r ≥ min_reward` are counted and penalised.
 /// The reward itself is left unchanged.
 ///
 /// If a bucket can hold different completions, a copy of a counted one gets 0 and is not counted, as

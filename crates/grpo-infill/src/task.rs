@@ -1,6 +1,6 @@
 //! The infilling task.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
@@ -102,6 +102,10 @@ impl Source for BlankSections {
         Table::try_from(self).expect("parsed settings can be written as TOML")
     }
 
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        self.passages.iter().map(|passages| ("passages", passages.file.clone())).collect()
+    }
+
     fn check(&self, trainer: &GrpoConfig, has_data: bool) -> Result<(), ConfigFault> {
         if self.passages.is_none() {
             return Err(ConfigFault::from_sentence(
@@ -194,8 +198,7 @@ impl Source for BlankSections {
         for fields in extremes(passages.characters(), section.length) {
             reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }
-        let files = vec![("passages", section.file.clone())];
-        Ok(Opened { stream: Box::new(Blanks { train, held_out }), report, files })
+        Ok(Opened { stream: Box::new(Blanks { train, held_out }), report })
     }
 }
 

@@ -39,6 +39,7 @@ impl Task for Replies {
     fn data_formats(&self) -> Vec<DataFormat> {
         vec![DataFormat {
             holds: "tweets and replies",
+            endings: &[],
             keys: &["replies"],
             schema: Keys::of::<ReplyKeys>(),
             has_prompts: true,

@@ -60,16 +60,28 @@ pub(crate) struct RewardsOfStep {
     pub(crate) quantiles: [f64; 5],
 }
 
-/// Returns the name of the command that uses this configuration.
+/// Returns the name of the command that uses this configuration, which is `train` without a key that
+/// tells it.
 pub fn command_of(config: &toml::Table) -> &'static str {
+    known_command_of(config).unwrap_or("train")
+}
+
+/// Returns the name of the command that uses this configuration, or `None` if no key tells it.
+pub fn known_command_of(config: &toml::Table) -> Option<&'static str> {
     let sections = [
+        ("stages", "run"),
         ("pretrain", "pretrain"),
         ("judge", "train-judge"),
         ("masked_lm", "pretrain"),
         ("training", "train-engagement"),
+        ("train", "train"),
+        ("reward", "train"),
+        ("loss", "train"),
+        ("rollout", "train"),
+        ("sampling", "train"),
     ];
     let found = sections.into_iter().find(|(key, _)| config.contains_key(*key));
-    found.map_or("train", |(_, command)| command)
+    found.map(|(_, command)| command)
 }
 
 /// Types of rewards that start programs or send completions to servers. A run with one of them resumes

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AnswerReward, PatternReward, Reward, RewardSpec};
 
-/// Configuration of an [`AnswerReward`].
+/// Settings of the reward `answer`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnswerConfig {
@@ -47,7 +47,7 @@ impl RewardSpec for AnswerConfig {
     }
 }
 
-/// Configuration of a [`PatternReward`].
+/// Settings of the reward `pattern`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PatternConfig {

@@ -264,11 +264,11 @@ pub fn check_folder(
     role: &'static str,
     holds: &str,
 ) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    let article = if role == "adapter" { "an" } else { "a" };
     anyhow::ensure!(
         path.is_dir(),
-        "{role} folder {} does not exist; {} {role} folder contains {holds}{}",
+        "{role} folder {} does not exist; {article} {role} folder contains {holds}{}",
         path.display(),
-        if role == "adapter" { "an" } else { "a" },
         match (unfinished_hint(path), role) {
             (Some(hint), _) => hint,
             (None, "adapter") =>
@@ -280,6 +280,12 @@ pub fn check_folder(
     if path.join("manifest.json").exists() {
         grpo_run::verify(path)?;
     }
+    let first = holds.split([',', ' ']).next().unwrap_or(holds);
+    anyhow::ensure!(
+        path.join(first).exists(),
+        "{} has no {first}, so it is not {article} {role} folder; {article} {role} folder contains {holds}",
+        path.display()
+    );
     let mut files = Vec::new();
     for entry in
         std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?

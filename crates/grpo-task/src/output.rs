@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Row, Table, presets};
 use grpo_data::{short_text, without_passwords};
+use grpo_rewards::EmbedderConfig;
 use grpo_run::{Existing, RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
 use unicode_width::UnicodeWidthStr;
@@ -28,7 +29,7 @@ pub use self::incomplete::remove_incomplete;
 pub use self::incomplete::{begin as remove_at_exit, stop_if_ending};
 pub use self::lost::note_closed;
 pub use self::lost::{check_written, note_lost};
-pub use self::paths::{check_output, is_same_place, refuse_input, refuse_same};
+pub use self::paths::{check_output, create_folder, is_same_place, refuse_input, refuse_same};
 pub use self::sentence::reason_line;
 use self::sentence::traceback;
 pub use self::sentence::{command_line, sentence};
@@ -159,6 +160,13 @@ pub fn say_checked<'a>(
         say(format_args!("note         {taken}"));
     }
     Ok(())
+}
+
+/// Prints which of the embedders of a checked configuration cannot be used.
+pub fn say_embedders_checked<'a>(embedders: impl IntoIterator<Item = &'a EmbedderConfig>) {
+    for fault in embedders.into_iter().filter_map(|embedder| embedder.files().err()) {
+        say(format_args!("note         {fault}"));
+    }
 }
 
 /// Formats a reward or metric as all printed tables show it: with four decimals. NaN becomes a dash.

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_report::command_of;
+use grpo_report::{command_of, known_command_of};
 use grpo_run::{
     Checkpoint, DataFile, Existing, Newest, RenamedInput, RunDevices, RunFolder, RunInfo, RunLock,
     VerifiedFolder,
@@ -116,6 +116,20 @@ pub fn unlisted<'a>(
         "`{}` is not an input of the run (run.json); remove it, or restore config.toml",
         path.display()
     )
+}
+
+/// Rejects a configuration of another command than `grpo COMMAND`.
+///
+/// # Errors
+/// Returns an error that names the right command.
+pub fn refuse_other_command(keys: &toml::Table, path: &Path, command: &str) -> anyhow::Result<()> {
+    let path = path.display();
+    match known_command_of(keys) {
+        Some(other) if other != command => {
+            anyhow::bail!("{path} is a configuration of `grpo {other}`; run `grpo {other} {path}`")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads the configuration of a run created by `grpo COMMAND`.

@@ -31,8 +31,8 @@ use crate::interrupt::Interrupted;
 use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
-    Reopened, config_with_inputs, create_run, existing, last_whole, reopen, stay_on_device,
-    unlisted,
+    Reopened, config_with_inputs, create_run, existing, last_whole, refuse_other_command, reopen,
+    stay_on_device, unlisted,
 };
 use crate::run_log::{RunLog, open_events};
 use crate::violations::violations_of_supervised;
@@ -87,8 +87,10 @@ impl<F: DeserializeOwned> Request<F> {
             let resumed = Some((folder, lock, info));
             return Ok(Self { file, origin, start: Start { command, force, interrupt, resumed } });
         }
-        let Loaded { value: mut file, origin } =
-            config::load::<F>(arguments.configuration()?, &arguments.set)?;
+        let path = arguments.configuration()?;
+        let keys = config::load::<toml::Table>(path, &arguments.set)?;
+        refuse_other_command(&keys.value, path, command)?;
+        let Loaded { value: mut file, origin } = keys.parse::<F>()?;
         if let Some(folder) = &arguments.run {
             run(&mut file).clone_from(folder);
         }

@@ -147,7 +147,7 @@ pub struct SamplingConfig {
     /// Ends a completion with the token that completes one of these strings. The token and the
     /// string stay in the text and are seen by the reward. Only the completion's text is searched:
     /// not the prompt, not across the boundary, not special tokens. Not available without a
-    /// tokenizer. None is empty.
+    /// tokenizer. No string may be empty.
     #[schemars(extend("x-basic" = true))]
     pub stop: Vec<String>,
     /// Completions sampled at the same time; affects memory and speed, [not a bit of the

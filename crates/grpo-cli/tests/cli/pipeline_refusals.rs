@@ -277,6 +277,11 @@ fn values_that_a_later_command_would_refuse_are_found_first() {
         ("score", &["train.toml", "nowhere.smi"], "nowhere.smi does not exist, and no earlier "),
         ("compare", &["a=run/x.smi", "a=run/y.smi"], "two methods are named a; "),
         ("compare", &["a=run/x.smi", "run/y.smi", "--objectives=qed"], "--objectives lists 1 "),
+        (
+            "compare",
+            &["a=run/x.smi", "run/y.smi", "--objectives=qed,qed"],
+            "--objectives lists `qed` twice",
+        ),
     ] {
         let stage = "[[stages]]\nname = \"s\"\noutputs = [\"out\"]\n";
         for (section, line) in [("[[summary]]\n", 7), (stage, 9)] {

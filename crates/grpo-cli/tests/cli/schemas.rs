@@ -53,6 +53,51 @@ fn schemas_and_reference_follow_from_the_types() {
     is_up_to_date(METRICS, &grpo_metrics::with_metrics(&page, &metric_table()).unwrap());
 }
 
+/// Meanings are shown to users: they name keys and values, not items of the program, and their links are
+/// whole.
+#[test]
+fn meanings_are_whole_and_name_no_rust_items() {
+    fn visit(value: &Value, check: &mut dyn FnMut(&str)) {
+        match value {
+            Value::Array(values) => values.iter().for_each(|value| visit(value, check)),
+            Value::Object(object) => {
+                object.get("description").and_then(Value::as_str).into_iter().for_each(&mut *check);
+                object.values().for_each(|value| visit(value, check));
+            }
+            _ => {}
+        }
+    }
+    // Names in other programs.
+    const OTHERS: [&str; 2] = ["ReduceLROnPlateau", "ExternalProcess"];
+    let is_item = |code: &str| {
+        let is_name = code.chars().all(|c| c.is_ascii_alphanumeric());
+        let capitals = code.chars().filter(char::is_ascii_uppercase).count();
+        let is_camel = is_name
+            && code.starts_with(|c: char| c.is_ascii_uppercase())
+            && capitals > 1
+            && code.chars().any(|c| c.is_ascii_lowercase());
+        code.contains("::") || (is_camel && !OTHERS.contains(&code))
+    };
+    let mut count = 0;
+    for (name, schema) in schemas() {
+        visit(&schema, &mut |meaning| {
+            count += 1;
+            for [open, close] in [['[', ']'], ['(', ')']] {
+                let of = |wanted: char| meaning.chars().filter(|c| *c == wanted).count();
+                assert_eq!(of(open), of(close), "{name}: {meaning}");
+            }
+            let spans: Vec<&str> = meaning.split('`').collect();
+            assert_eq!(spans.len() % 2, 1, "{name}: {meaning}");
+            let mut codes = spans.iter().skip(1).step_by(2);
+            assert!(!codes.any(|code| is_item(code)), "{name}: {meaning}");
+            for word in ["serde", "struct variant", "::"] {
+                assert!(!meaning.contains(word), "{name}: {meaning}");
+            }
+        });
+    }
+    assert!(count > 300, "{count}");
+}
+
 /// Calls `check` with each configuration that is shipped.
 fn for_each_configuration(mut check: impl FnMut(&str, &str)) {
     let mut count = 0;

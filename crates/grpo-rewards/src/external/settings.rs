@@ -76,7 +76,7 @@ pub(super) enum Invalid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SendWord {
-    /// See [`Invalid::Word`].
+    /// They are sent like all other completions.
     Send,
 }
 
