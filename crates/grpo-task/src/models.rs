@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ChatOptions, DataError};
+use grpo_data::{ChatOptions, DataError, regular_file};
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Families, LoraConfig, ModelFolder,
     ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight,
@@ -264,10 +264,12 @@ pub fn check_folder(
     role: &'static str,
     holds: &str,
 ) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    let fault = regular_file::folder_fault(path);
     anyhow::ensure!(
-        path.is_dir(),
-        "{role} folder {} does not exist; {} {role} folder contains {holds}{}",
+        fault.is_none(),
+        "{role} folder {} {}; {} {role} folder contains {holds}{}",
         path.display(),
+        fault.unwrap_or_default(),
         if role == "adapter" { "an" } else { "a" },
         match (unfinished_hint(path), role) {
             (Some(hint), _) => hint,
