@@ -93,7 +93,9 @@ pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, Sampled
 pub use record_files::{ExampleFile, LongRecord, PromptFile, RecordReport};
 pub use regex_words::regex_reason;
 pub use rng::{CounterRng, Purpose};
-pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace, VALID};
+pub use sample::{
+    Bonus, Group, LARGEST_REWARD, Outcome, PartName, Sample, Scored, TokenTrace, VALID,
+};
 pub use shell::shell_word;
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};

@@ -115,7 +115,7 @@ impl<M: LanguageModel> ExtensionConfig<M> for AheadConfig {
 
     fn check_replay(&self) -> Result<(), ConfigFault> {
         let message = format!(
-            "grpo replay cannot replay runs with {KEY} = {}, whose rollouts were sampled by earlier policies",
+            "`grpo replay` cannot replay runs with {KEY} = {}, whose rollouts were sampled by earlier policies",
             self.train.staleness
         );
         Err(ConfigFault::from_sentence(KEY, message))

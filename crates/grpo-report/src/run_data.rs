@@ -157,6 +157,7 @@ impl RunData {
         // The file does not exist if the run was killed before its first step.
         let metrics: Vec<Map<String, Value>> = folder.lines_of("metrics.jsonl")?;
         if metrics.is_empty() {
+            folder.check_metrics(&folder.read_events()?)?;
             return Err(no_step(path, &config, folder.read_events()?));
         }
         let mut rewards = Vec::new();

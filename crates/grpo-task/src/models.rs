@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ChatOptions, DataError};
+use grpo_data::{ChatOptions, DataError, regular_file};
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Families, LoraConfig, ModelFolder,
     ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight,
@@ -265,10 +265,12 @@ pub fn check_folder(
     holds: &str,
 ) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     let article = if role == "adapter" { "an" } else { "a" };
+    let fault = regular_file::folder_fault(path);
     anyhow::ensure!(
-        path.is_dir(),
-        "{role} folder {} does not exist; {article} {role} folder contains {holds}{}",
+        fault.is_none(),
+        "{role} folder {} {}; {article} {role} folder contains {holds}{}",
         path.display(),
+        fault.unwrap_or_default(),
         match (unfinished_hint(path), role) {
             (Some(hint), _) => hint,
             (None, "adapter") =>

@@ -1,5 +1,6 @@
 //! Messages, progress bars and output files.
 
+mod called;
 mod device;
 mod file_in_place;
 mod formats;
@@ -22,6 +23,7 @@ use grpo_run::{Existing, RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
 use unicode_width::UnicodeWidthStr;
 
+use self::called::as_called;
 pub use self::device::is_device;
 pub use self::file_in_place::FileInPlace;
 pub use self::formats::{CSV, Formats, JSON, JSON_LINES, SVG};
@@ -68,7 +70,8 @@ pub fn is_quiet() -> bool {
 /// behind `| head`, is ignored, and `check_written` reports all other errors at the end.
 pub fn say(line: fmt::Arguments<'_>) {
     if !is_quiet() {
-        say_data(format_args!("{}", without_passwords(&line.to_string())));
+        let line = line.to_string();
+        say_data(format_args!("{}", without_passwords(&as_called(&line))));
     }
 }
 
@@ -105,7 +108,8 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
 
 /// Writes a line to standard error in one piece, so that `mpirun` inserts nothing before its end.
 fn write_line(line: &str) {
-    let line = without_passwords(line);
+    let line = as_called(line);
+    let line = without_passwords(&line);
     let _unread = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
 }
 

@@ -31,7 +31,8 @@ use crate::interrupt::Interrupted;
 use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
-    Reopened, config_with_inputs, create_run, existing, last_whole, refuse_other_command, reopen,
+    Reopened, config_with_inputs, create_run, existing, last_whole, or_changed_config,
+    refuse_other_command, reopen,
     stay_on_device, unlisted,
 };
 use crate::run_log::{RunLog, open_events};
@@ -110,8 +111,8 @@ fn resumable<F: DeserializeOwned>(
     let run = folder.path().display();
     // Older versions wrote no checkpoints and no `save` section.
     let has_checkpoints = keys.value.contains_key("save");
-    let loaded =
-        keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
+    let loaded = keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"));
+    let loaded = loaded.map_err(|error| or_changed_config(folder, error))?;
     anyhow::ensure!(
         has_checkpoints,
         "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; start a new run in another folder with `grpo {command} {} --run`",
@@ -134,6 +135,8 @@ impl Start {
         let is_resumed = resumed.is_some();
         let (folder, lock, from) = match resumed {
             Some((folder, lock, info)) => {
+                folder.check_writable()?;
+                folder.check_metrics(&folder.read_events()?)?;
                 unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
                 let from = last_whole(&folder, folder.checkpoints()?, command)?;
                 (folder, lock, from)
@@ -248,7 +251,7 @@ impl SupervisedRun {
             say(format_args!("resuming     after step {done} of {steps}"));
         }
         files.begin(&self.folder, done)?;
-        let (log, _) =
+        let log =
             RunLog::open(&self.folder, done, 0, save.clone(), self.is_resumed, trainer.metrics())?;
         let run = self.resume.display().to_string();
         let resume = command_line([self.command, "--resume", &run]);

@@ -148,7 +148,7 @@ fn a_killed_run_with_stale_rollouts_ends_as_one_that_was_not() {
     place.succeed(&["train", "--resume", "whole", "--verify"]);
     place.refuse(
         &["replay", "whole", "--step", "1", "--prompt", "0", "--sample", "0"],
-        str!["grpo replay cannot replay runs with train.staleness = 2, whose rollouts were sampled by earlier policies"],
+        str!["`grpo replay` cannot replay runs with train.staleness = 2, whose rollouts were sampled by earlier policies"],
     );
 }
 

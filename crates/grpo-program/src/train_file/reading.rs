@@ -12,7 +12,7 @@ use grpo_task::config;
 use grpo_task::config::Origin;
 use grpo_task::device;
 use grpo_task::eval::RowFormat;
-use grpo_task::run_files::{config_with_inputs, refuse_other_command};
+use grpo_task::run_files::{config_with_inputs, or_changed_config, refuse_other_command};
 use grpo_task::task::Tasks;
 use grpo_task::used_inputs::renamed_inputs;
 use grpo_train::{GrpoConfig, TrainError};
@@ -64,7 +64,9 @@ impl TrainFile {
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
         let layers = config_with_inputs(folder, "train", renamed)?;
-        Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
+        Self::parse(layers, tasks)
+            .with_context(|| format!("`{run}` is not a run of `grpo train`"))
+            .map_err(|error| or_changed_config(folder, error))
     }
 
     /// Parses the sections of tasks first, then the shared ones.

@@ -125,6 +125,7 @@ impl Generations {
         columns: &Columns,
         mut take: impl FnMut(Option<String>, Vec<String>, Generation),
     ) -> anyhow::Result<Option<String>> {
+        RunFolder::check_completions(path)?;
         let (_, ending) = FileOrigin::new(path);
         let mut column = None;
         let mut is_empty = true;

@@ -142,7 +142,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Returns a path that is the same for all spellings, also if there is nothing yet.
-fn spelled_out(path: &Path) -> PathBuf {
+pub(super) fn spelled_out(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut plain = PathBuf::new();
     for part in absolute.components() {
