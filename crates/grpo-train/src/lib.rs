@@ -12,6 +12,7 @@ mod diversity_measure;
 mod ending;
 mod error;
 mod eval_config;
+mod evaluated;
 mod evaluation;
 mod extension;
 mod extension_roles;
@@ -49,7 +50,8 @@ pub use diversity_measure::{build_measure, check_measure, no_embedder};
 pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
-pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
+pub use evaluated::{Evaluated, GroupDiversity};
+pub use evaluation::Evaluation;
 pub use extension::{
     Added, AuxiliaryLoss, PolicyUpdate, Sampled, ScoreKeeper, ScoredStep, Snapshot, StepExtension,
     StepExtensions, StepSampler, StepScorer, UpdatedStep, roles_of,

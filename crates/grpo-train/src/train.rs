@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
-use crate::evaluation::{Evaluated, Evaluation};
+use crate::evaluated::Evaluated;
+use crate::evaluation::Evaluation;
 use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{

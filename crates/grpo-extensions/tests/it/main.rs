@@ -1,4 +1,5 @@
 //! Integration tests, in a single binary.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod combined;
 mod config;

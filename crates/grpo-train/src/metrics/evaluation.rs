@@ -4,8 +4,7 @@ use grpo_core::MeanAndStd;
 use grpo_data::Sample;
 use grpo_metrics::MetricSpec;
 
-use super::step::unique_share;
-use super::{Metrics, mean_and_std};
+use super::values::{Metrics, mean_and_std, unique_share};
 use crate::{Evaluated, GroupDiversity};
 
 pub(super) const EVALUATIONS: &str = "eval.every";
@@ -67,7 +66,7 @@ impl Metrics {
     /// Computes the metrics of an evaluation. Names have the prefix `eval_`, except for
     /// `time/eval`. The mean reward requires at least one scored completion, and the standard
     /// deviation two.
-    pub(crate) fn of_evaluation(evaluated: &Evaluated) -> Self {
+    pub(super) fn of_evaluation(evaluated: &Evaluated) -> Self {
         let mut metrics = Self::default();
         let rewards: Vec<f64> = evaluated.samples().filter_map(Sample::reward).collect();
         let reward = MeanAndStd::of(&rewards);
@@ -92,13 +91,6 @@ impl Metrics {
         }
         metrics.push("time/eval", evaluated.time.as_secs_f64());
         metrics
-    }
-}
-
-impl Evaluated {
-    /// Returns the evaluation metrics. Names have the prefix `eval_`.
-    pub fn metrics(&self) -> Metrics {
-        Metrics::of_evaluation(self)
     }
 }
 

@@ -3,7 +3,7 @@
 use grpo_metrics::{MetricSpec, Role};
 use grpo_rewards::ExternalCalls;
 
-use super::Metrics;
+use super::values::Metrics;
 use crate::{Phases, StepReport};
 
 pub(super) const EXTERNAL_REWARD: &str = "a reward of type `python`, `command` or `http`";

@@ -1,6 +1,6 @@
 //! Metrics of a step: rewards, loss and completions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use grpo_core::{CORRECTION, LossConfig, MeanAndStd};
 use grpo_data::statistics::mean;
@@ -9,7 +9,7 @@ use grpo_metrics::{MetricSpec, Role};
 
 use super::evaluation::{EVALUATION_GROUPS, EVALUATIONS};
 use super::machine::{EXTERNAL_REWARD, LINUX};
-use super::{Metrics, mean_and_std};
+use super::values::{Metrics, mean_and_std, unique_share};
 use crate::reward_shares::reward_shares;
 use crate::{GrpoConfig, LearnResult, StepReport};
 
@@ -116,7 +116,7 @@ pub(super) static COMPLETIONS: [MetricSpec; 11] = [
 
 impl GrpoConfig {
     /// Returns whether a run with this configuration and this loss measures a metric of
-    /// [`step_metrics`](super::step_metrics). Which terms and components a reward has is not known here.
+    /// `step_metrics`. Which terms and components a reward has is not known here.
     pub(crate) fn measures(&self, loss: &LossConfig, metric: &MetricSpec) -> bool {
         let corrects = self.sampler_check.corrects(loss);
         match metric.requires {
@@ -134,12 +134,8 @@ impl GrpoConfig {
 }
 
 impl Metrics {
-    /// Computes the metrics for a step. `num_tokens` is the total number of tokens in the run so
-    /// far.
-    ///
-    /// With the same seed, all metrics are reproducible except those for which [`Self::is_of_machine`]
-    /// returns true.
-    pub fn of(report: &StepReport, num_tokens: u64) -> Self {
+    /// Measures a step, see [`Metrics::of`].
+    pub(super) fn of_step(report: &StepReport, num_tokens: u64) -> Self {
         let mut metrics = Self::default();
         let learned = &report.learned;
         metrics.push("step", f64::from(report.step + 1));
@@ -269,12 +265,6 @@ impl Metrics {
         let cut = completions.iter().filter(|completion| !ended(completion)).count();
         self.push("completions/clipped_ratio", cut as f64 / completions.len() as f64);
     }
-}
-
-/// Returns the fraction of distinct texts.
-pub(super) fn unique_share<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
-    let texts: Vec<&str> = samples.map(|sample| &*sample.text).collect();
-    texts.iter().collect::<BTreeSet<_>>().len() as f64 / texts.len() as f64
 }
 
 /// Returns the fraction of groups whose completions all have one text, the same in each of these
