@@ -6,9 +6,9 @@ use anyhow::{Context, ensure};
 use grpo_run::DataFile;
 use grpo_task::output::{is_device, is_same_place};
 
-use super::earlier::spelled_out;
 use super::parsed::{Output, Parsed};
 use super::record::{StageRecord, WrittenPath};
+use super::spelling::spelled_out;
 
 /// The files and folders that a command writes.
 #[derive(Debug, Default)]
