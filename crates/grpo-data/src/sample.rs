@@ -178,14 +178,15 @@ impl Outcome {
         Self::Failed { reason: reason.into(), valid: None }
     }
 
-    /// Replaces a score with a total, term or component that cannot be compared by a failure.
+    /// Replaces a score with a total or term that cannot be compared by a failure.
     #[must_use]
     pub fn bounded(self) -> Self {
-        let Self::Scored(Scored { total, terms, parts, .. }) = &self else { return self };
         let is_beyond = |value: &f64| value.is_nan() || value.abs() > LARGEST_REWARD;
-        let of_terms = terms.iter().flat_map(|(weight, value)| [*weight, *value]);
-        let of_parts = parts.iter().map(|(_, value)| *value);
-        match std::iter::once(*total).chain(of_terms).chain(of_parts).find(is_beyond) {
+        let beyond = self.scored().and_then(|Scored { total, terms, .. }| {
+            let of_terms = terms.iter().flat_map(|(weight, value)| [*weight, *value]);
+            std::iter::once(*total).chain(of_terms).find(is_beyond)
+        });
+        match beyond {
             None => self,
             Some(value) => Self::failed(format!(
                 "the reward has the value {value:e}; expected finite numbers up to {LARGEST_REWARD:e} in magnitude"
