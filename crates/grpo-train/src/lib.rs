@@ -7,6 +7,7 @@ mod batches;
 mod best_samples;
 mod collate;
 mod config;
+mod config_check;
 mod distributed_gradients;
 mod diversity_measure;
 mod ending;
@@ -35,6 +36,7 @@ mod schedule;
 mod schedule_config;
 mod state;
 mod step;
+mod step_report;
 mod supervised;
 #[cfg(test)]
 mod test_groups;
@@ -78,7 +80,8 @@ pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::{Decay, Schedule};
 pub use schedule_config::ScheduleConfig;
 pub use state::{SavedState, StateNumbers, TrainerState};
-pub use step::{Grpo, RewardNames, StepReport};
+pub use step::Grpo;
+pub use step_report::{RewardNames, StepReport};
 pub use supervised::{
     CompletedStep, Cut, EarlyStopping, GradientSum, Objective, Review, ScheduleUnit, StepGradients,
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use grpo_data::{Group, Prompt, Sample};
-use grpo_metrics::MetricSpec;
+use grpo_data::{Group, Prompt};
 use grpo_model::{LanguageModel, WeightsDigest};
-use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
+use grpo_rewards::{ExternalCalls, RewardRunner};
 use grpo_rollout::{Decode, Engine};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 use grpo_runtime::awake;
@@ -17,7 +16,8 @@ use crate::extension::{
 };
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
-use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
+use crate::probe::{LearnTimes, Probe, entries, timed};
+use crate::step_report::{RewardNames, StepReport};
 use crate::{GrpoConfig, TrainError};
 
 /// Everything needed to perform training steps.
@@ -37,40 +37,6 @@ pub struct Grpo<M> {
     pub(crate) interrupt: Arc<AtomicBool>,
     /// Hash of the base model, if the policy is an adapter.
     pub(crate) base: Option<WeightsDigest>,
-}
-
-/// Result of one step.
-#[derive(Clone, Debug)]
-pub struct StepReport {
-    /// Step number, counted from 0.
-    pub step: u32,
-    /// Samples with rewards, advantages and optional token traces.
-    pub groups: Vec<Group>,
-    /// Metrics of the extensions.
-    pub extensions: Vec<(&'static MetricSpec, f64)>,
-    /// Groups that extensions scored in addition.
-    pub further_groups: Vec<Group>,
-    /// Names of reward terms and components.
-    pub names: RewardNames,
-    /// Result of the policy updates.
-    pub learned: LearnResult,
-    /// Learning rate used for the policy updates.
-    pub learning_rate: f64,
-    /// Weight α that was used to update the reference, or `None` if it was not updated.
-    pub reference_updated: Option<f64>,
-    /// Time, memory and ledger entry.
-    pub observed: Observed,
-}
-
-/// Names of reward terms and components.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RewardNames {
-    /// Reward terms if there is more than one, including the bonus as the last term.
-    pub terms: Vec<PartName>,
-    /// All components that the reward function may return.
-    pub parts: Vec<PartName>,
-    /// Metrics of the bonus, its mean and its standard deviation, if an extension sets it.
-    pub bonus: Option<[&'static MetricSpec; 2]>,
 }
 
 impl<M: LanguageModel> Grpo<M> {
@@ -371,17 +337,5 @@ impl<M: LanguageModel> Grpo<M> {
             true => Err(TrainError::Interrupted),
             false => Ok(()),
         }
-    }
-}
-
-impl StepReport {
-    /// Returns an iterator over the samples in all groups.
-    pub fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
-        self.groups.iter().flat_map(|group| &group.samples)
-    }
-
-    /// Returns the number of action tokens in all completions.
-    pub fn actions(&self) -> usize {
-        self.samples().map(|sample| sample.completion.actions()).sum()
     }
 }

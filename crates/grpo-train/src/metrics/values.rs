@@ -51,7 +51,10 @@ impl Metrics {
     }
 
     /// Adds the declarations of metrics that have none yet.
-    pub(super) fn declared_by(mut self, all: impl Iterator<Item = &'static MetricSpec> + Clone) -> Self {
+    pub(super) fn declared_by(
+        mut self,
+        all: impl Iterator<Item = &'static MetricSpec> + Clone,
+    ) -> Self {
         for metric in self.0.iter_mut().filter(|metric| metric.spec.is_none()) {
             metric.spec = all.clone().find(|spec| spec.is_named(&metric.name));
         }
@@ -89,7 +92,7 @@ impl Serialize for Number {
 }
 
 /// Returns the mean and the sample standard deviation. The latter is 0 for a single value.
-fn mean_and_std(values: &[f64]) -> (f64, f64) {
+pub(super) fn mean_and_std(values: &[f64]) -> (f64, f64) {
     (mean(values), if values.len() > 1 { sample_variance(values).sqrt() } else { 0.0 })
 }
 
