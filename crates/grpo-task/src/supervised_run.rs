@@ -32,8 +32,7 @@ use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
     Reopened, config_with_inputs, create_run, existing, last_whole, or_changed_config,
-    refuse_other_command, reopen,
-    stay_on_device, unlisted,
+    refuse_other_command, reopen, stay_on_device, unlisted,
 };
 use crate::run_log::{RunLog, open_events};
 use crate::violations::violations_of_supervised;
