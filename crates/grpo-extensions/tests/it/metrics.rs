@@ -38,6 +38,7 @@ fn writes_what_is_declared(config: &GrpoConfig, sections: &str) {
         (kind.parse)(kind.take(&mut keys)?, &[Bucketing::TEXT]).unwrap()
     };
     let used: Vec<_> = kinds.iter().filter_map(own).collect();
+    keys.retain(|_, left| !left.as_table().is_some_and(toml::Table::is_empty));
     assert!(keys.is_empty(), "{keys:?}");
     let declared = config.metrics_with(metrics_of_kinds(&kinds, &used)).unwrap().measured;
 
