@@ -76,7 +76,7 @@ fn refuses_missing_files_and_other_kinds() {
         "molecules.sdf",
         MOLECULES,
         str![
-            "pretrain.toml:7: data.min_molecules: this key is only valid for files of molecules (.smi, .csv), not for molecules.sdf; remove it"
+            "--set data.file=molecules.sdf: cannot determine the format of `molecules.sdf` from its name; expected a name ending in `.smi`, `.smi.gz`, `.csv`, `.csv.gz`, `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
         ],
     );
     check(

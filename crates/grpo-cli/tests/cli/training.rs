@@ -130,7 +130,7 @@ fn a_sampler_that_is_not_the_trainer_is_corrected() {
     for line in metrics(&place, "run") {
         assert_eq!(line["sampling/sampling_logp_difference/max"].as_f64(), Some(0.0));
     }
-    let rounded = ["--set", "sampling.weights=bf16"];
+    let rounded = ["--set", "sampling.weights=q8"];
     let ended = train("refused", &rounded);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("a different policy than the trained one"), "{}", ended.stderr);
