@@ -10,6 +10,7 @@ use grpo_extensions::{
     Bucketing, ExtensionKind, ExtensionParts, extension_kinds, metrics_of_kinds,
 };
 use grpo_model::Transformer;
+use grpo_rewards::Identity;
 use grpo_train::{
     AboveTolerance, Evaluation, Grpo, GrpoConfig, NextTokens, Parts, StepDone, TrainError,
     TrainObserver, Training, unconditional_prompts,
@@ -26,6 +27,11 @@ impl TrainObserver<Transformer> for Written {
         self.0.extend(done.metrics.iter().map(|(name, _)| name.to_owned()));
         Ok(())
     }
+}
+
+/// A completion is its text.
+fn by_text(texts: &[&str]) -> Vec<Identity> {
+    texts.iter().map(|text| Identity::Canonical((*text).to_owned())).collect()
 }
 
 /// Trains a few steps with the extensions of these sections. The metrics that the run writes must be those
@@ -51,7 +57,7 @@ fn writes_what_is_declared(config: &GrpoConfig, sections: &str) {
         seed: SEED,
         config,
         similarity: None,
-        identify: None,
+        identify: Some(by_text),
         variation: None,
         examples: &mut examples,
     };
