@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use grpo_core::{EntropyBonus, KlPlacement, Preset};
 use grpo_data::Example;
 use grpo_extensions::{
-    Bucketing, ExtensionKind, ExtensionParts, extension_kinds, metrics_of_kinds,
+    Bucketing, ExtensionKind, ExtensionParts, Variation, extension_kinds, metrics_of_kinds,
 };
 use grpo_model::Transformer;
 use grpo_rewards::Identity;
@@ -34,6 +34,24 @@ fn by_text(texts: &[&str]) -> Vec<Identity> {
     texts.iter().map(|text| Identity::Canonical((*text).to_owned())).collect()
 }
 
+/// Writes chains of [`chains`].
+struct Chains;
+
+impl Variation for Chains {
+    fn written(&self, canonical: &str, _: Option<u32>) -> Option<Vec<u32>> {
+        let boundary = std::iter::once(vocabulary().boundary());
+        Some(canonical.chars().map(|_| 2).chain(boundary).collect())
+    }
+
+    fn mutated(&self, _: &str, _: &mut dyn FnMut() -> u32) -> Option<String> {
+        None
+    }
+
+    fn combined(&self, _: [&str; 2], _: &mut dyn FnMut() -> u32) -> Option<String> {
+        None
+    }
+}
+
 /// Trains a few steps with the extensions of these sections. The metrics that the run writes must be those
 /// that are declared for its configuration.
 #[track_caller]
@@ -58,7 +76,7 @@ fn writes_what_is_declared(config: &GrpoConfig, sections: &str) {
         config,
         similarity: None,
         identify: Some(by_text),
-        variation: None,
+        variation: Some(Arc::new(Chains)),
         examples: &mut examples,
     };
     let extensions = used.iter().map(|of| of.build(&mut extension_parts).unwrap()).collect();
