@@ -282,7 +282,7 @@ pub(crate) fn thinking_note(
     Ok(Some(effect))
 }
 
-/// Like [`thinking_note`], with the chat template in the folder `model`, which need not exist.
+/// Returns a note if the key `thinking` has no effect with the chat template in the folder `model`, which need not exist.
 ///
 /// # Errors
 /// Returns an error if training would refuse the key.
