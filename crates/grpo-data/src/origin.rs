@@ -43,7 +43,7 @@ fn original_name(name: &str) -> &str {
 /// What the records of a file of JSON lines need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records<'a> {
-    /// These keys, so that a line of text is no record.
+    /// These keys. A line of plain text is not a record.
     Keys(&'a str),
     /// This key, whose value is a line of text: `prompt` or `text`.
     Lines(&'a str),

@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
         ..ReadOptions::default()
     };
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
-    // Lines without a SMILES are rows of the table, unless there are no others.
+    // Lines without a SMILES are rows of the table, but a file with nothing else is refused.
     let is_empty = |record: &Result<MoleculeRecord, DataError>| {
         record.as_ref().is_ok_and(|record| record.smiles.trim().is_empty())
     };

@@ -2,6 +2,7 @@
 
 use grpo_core::Surrogate;
 use grpo_data::{ConfigFault, Ranges};
+use grpo_metrics::MetricTable;
 use grpo_rollout::StopStrings;
 
 use crate::error::{distribution_fault, in_range};
@@ -81,8 +82,8 @@ impl GrpoConfig {
     /// Returns an error if the loss settings contradict each other.
     pub fn metrics_with(&self, extensions: RunMetrics) -> Result<RunMetrics, ConfigFault> {
         let (mut metrics, loss) = (extensions, self.loss.resolve()?);
-        let of_steps = step_metrics().flat_map(|group| group.metrics);
-        metrics.add(of_steps, |metric| self.measures(&loss, metric));
+        metrics
+            .add(MetricTable::new(step_metrics()).specs(), |metric| self.measures(&loss, metric));
         Ok(metrics)
     }
 }

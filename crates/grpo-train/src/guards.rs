@@ -2,7 +2,7 @@
 //! effects: it only returns triggers, and the caller performs the actions.
 
 use grpo_data::short_number;
-use grpo_metrics::MetricSpec;
+use grpo_metrics::{MetricSpec, MetricTable};
 use serde::{Deserialize, Serialize};
 
 use crate::error::guard_fault;
@@ -207,8 +207,7 @@ pub(crate) fn refuse_other_rewards(
 
 /// Returns whether it depends on the reward if the metric exists.
 fn is_of_reward(name: &str) -> bool {
-    let mut declared = step_metrics().flat_map(|group| group.metrics);
-    let spec = declared.find(|spec| spec.is_named(name));
+    let spec = MetricTable::new(step_metrics()).spec(name);
     spec.is_some_and(|spec| spec.name != name || spec.requires == TERMS)
 }
 

@@ -9,7 +9,7 @@ pub(crate) use step::TERMS;
 pub use values::Metrics;
 
 use grpo_core::TokenStatistics;
-use grpo_metrics::{MetricGroup, MetricSpec};
+use grpo_metrics::{MetricGroup, MetricSpec, MetricTable};
 
 use crate::{Evaluated, StepReport};
 
@@ -32,10 +32,8 @@ const fn group(name: &'static str, metrics: &'static [MetricSpec]) -> MetricGrou
     MetricGroup { name, section: "train", metrics }
 }
 
-/// Returns their declarations.
-fn declared() -> impl Iterator<Item = &'static MetricSpec> + Clone {
-    let all: Vec<&MetricSpec> = step_metrics().flat_map(|group| group.metrics).collect();
-    all.into_iter()
+fn table() -> MetricTable {
+    MetricTable::new(step_metrics())
 }
 
 impl Metrics {
@@ -45,21 +43,21 @@ impl Metrics {
     /// With the same seed, all metrics are reproducible except those for which [`Self::is_of_machine`]
     /// returns true.
     pub fn of(report: &StepReport, num_tokens: u64) -> Self {
-        Self::of_step(report, num_tokens).declared_by(declared())
+        Self::of_step(report, num_tokens).declared_by(&table())
     }
 
     /// Creates metrics from name-value pairs.
     pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
         let mut metrics = Self::default();
         pairs.iter().for_each(|(name, value)| metrics.push(*name, *value));
-        metrics.declared_by(declared())
+        metrics.declared_by(&table())
     }
 }
 
 impl Evaluated {
     /// Returns the evaluation metrics. Names have the prefix `eval_`.
     pub fn metrics(&self) -> Metrics {
-        Metrics::of_evaluation(self).declared_by(declared())
+        Metrics::of_evaluation(self).declared_by(&table())
     }
 }
 
@@ -69,7 +67,7 @@ mod tests {
 
     #[test]
     fn each_metric_is_declared_once() {
-        let all: Vec<&MetricSpec> = step_metrics().flat_map(|group| group.metrics).collect();
+        let all: Vec<&MetricSpec> = table().specs().collect();
         for (place, spec) in all.iter().enumerate() {
             let same = all.iter().position(|other| other.is_named(spec.name)).unwrap();
             assert_eq!(same, place, "{} is declared twice", spec.name);

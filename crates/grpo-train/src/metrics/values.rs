@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use grpo_data::Sample;
 use grpo_data::statistics::{mean, sample_variance};
-use grpo_metrics::MetricSpec;
+use grpo_metrics::{MetricSpec, MetricTable};
 use serde::{Serialize, Serializer};
 
 /// Metric names and values in the order in which they are written.
@@ -51,12 +51,9 @@ impl Metrics {
     }
 
     /// Adds the declarations of metrics that have none yet.
-    pub(super) fn declared_by(
-        mut self,
-        all: impl Iterator<Item = &'static MetricSpec> + Clone,
-    ) -> Self {
+    pub(super) fn declared_by(mut self, table: &MetricTable) -> Self {
         for metric in self.0.iter_mut().filter(|metric| metric.spec.is_none()) {
-            metric.spec = all.clone().find(|spec| spec.is_named(&metric.name));
+            metric.spec = table.spec(&metric.name);
         }
         self
     }
