@@ -18,7 +18,7 @@ pub use keys::{CompletionSource, PromptRecord, PromptSource};
 pub use object_rows::{ObjectReader, ObjectRow};
 
 use crate::DataError;
-use crate::origin::FileOrigin;
+use crate::origin::{FileOrigin, Records};
 use rows::Rows;
 use std::path::Path;
 
@@ -58,16 +58,24 @@ impl PromptReader {
     /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is
     /// not a valid Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        Self::with_format(path, &RecordFormat::default())
+        let (origin, rows) = Rows::open(path, Records::Lines("prompt"))?;
+        Ok(Self { origin, rows, format: RecordFormat::default() })
     }
 
-    /// Like [`Self::open`], with a configuration that says what the columns are.
+    /// Opens a file whose records are texts to learn or to score. Only messages about other formats differ
+    /// from [`Self::open`].
     ///
     /// # Errors
-    /// See [`Self::open`].
-    pub fn with_format(path: &Path, format: &RecordFormat) -> Result<Self, DataError> {
-        let (origin, rows) = Rows::open(path, None)?;
-        Ok(Self { origin, rows, format: format.clone() })
+    /// Same as [`Self::open`].
+    pub fn open_texts(path: &Path) -> Result<Self, DataError> {
+        let (origin, rows) = Rows::open(path, Records::Lines("text"))?;
+        Ok(Self { origin, rows, format: RecordFormat::default() })
+    }
+
+    /// Reads the records by a configuration that says what their columns are.
+    #[must_use]
+    pub fn with_format(self, format: &RecordFormat) -> Self {
+        Self { format: format.clone(), ..self }
     }
 
     fn read(&mut self) -> Result<Option<PromptRecord>, DataError> {

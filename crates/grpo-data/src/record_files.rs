@@ -176,7 +176,7 @@ impl PromptFile {
         refuse_lost_system(codec, format)?;
         let mut report = RecordReport { longest, ..RecordReport::default() };
         let (mut prompts, mut lines) = (Vec::new(), Vec::new());
-        for record in PromptReader::with_format(path, format)? {
+        for record in PromptReader::open(path)?.with_format(format) {
             let record = record?;
             if !report.has_answer(&record, format) {
                 continue;
@@ -230,7 +230,7 @@ impl ExampleFile {
         refuse_lost_system(codec, format)?;
         let mut report = RecordReport { longest, ..RecordReport::default() };
         let mut all = Vec::new();
-        for record in PromptReader::with_format(path, format)? {
+        for record in PromptReader::open_texts(path)?.with_format(format) {
             let record = record?;
             if !report.has_answer(&record, format) {
                 continue;

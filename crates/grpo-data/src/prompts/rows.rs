@@ -4,7 +4,7 @@ use super::array_rows::{ArrayRows, starts_array};
 use super::json_rows::JsonRows;
 use super::parquet_rows::ParquetRows;
 use crate::DataError;
-use crate::origin::{FileOrigin, open_file};
+use crate::origin::{FileOrigin, RECORD_ENDINGS, Records, open_file};
 use std::path::Path;
 
 pub(super) enum Rows {
@@ -15,9 +15,8 @@ pub(super) enum Rows {
 }
 
 impl Rows {
-    /// Opens a file. Its extension determines the format. `keys` are those of a record, if a text alone
-    /// is not one.
-    pub(super) fn open(path: &Path, keys: Option<&str>) -> Result<(FileOrigin, Self), DataError> {
+    /// Opens a file. Its extension determines the format.
+    pub(super) fn open(path: &Path, needs: Records<'_>) -> Result<(FileOrigin, Self), DataError> {
         let (origin, ending) = FileOrigin::new(path);
         let rows = match ending.as_str() {
             "jsonl" | "json" => {
@@ -31,10 +30,7 @@ impl Rows {
             "parquet" if !origin.compressed => {
                 Self::Parquet(ParquetRows::new(open_file(path)?, &origin)?)
             }
-            _ => {
-                let expected = "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
-                return Err(origin.unknown_format(expected, keys));
-            }
+            _ => return Err(origin.unknown_format(RECORD_ENDINGS, needs)),
         };
         Ok((origin, rows))
     }
