@@ -57,7 +57,7 @@ impl RepoCache {
 
     /// Returns the path of the snapshot of a commit.
     pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
-        self.root.path().join(self.pointer(commit, ""))
+        self.root.path().join(self.within("snapshots")).join(commit)
     }
 
     /// Returns the commit of a revision as the cache knows it.
@@ -337,8 +337,5 @@ impl RepoCache {
 
 /// Returns whether an error says that the disk, or the share of it that one may use, is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
-    )
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

@@ -261,7 +261,7 @@ impl Downloads<'_> {
     }
 
     fn lost(&self, reply: &Reply, what: String, retry: Retry) -> Failure {
-        let (url, fix) = (reply.url.shown().to_owned(), "run again");
+        let (url, fix) = (reply.url.shown(), "run again");
         Failure { error: HubError::Connection { url, what, fix }, retry }
     }
 

@@ -203,12 +203,12 @@ impl Http {
     }
 
     pub(crate) fn bad_reply(&self, url: &Url, what: &str) -> HubError {
-        HubError::Reply { url: url.shown().to_owned(), what: what.to_owned() }
+        HubError::Reply { url: url.shown(), what: what.to_owned() }
     }
 
     pub(crate) fn failure(&self, url: &Url, error: &Error) -> Failure {
         let (what, fix, retry) = self.words(error);
-        Failure { error: HubError::Connection { url: url.shown().to_owned(), what, fix }, retry }
+        Failure { error: HubError::Connection { url: url.shown(), what, fix }, retry }
     }
 
     /// Says what went wrong with a connection, how to fix it, and whether to try again.

@@ -1,5 +1,7 @@
 //! What the hub's statuses mean.
 
+use grpo_data::without_passwords;
+
 use crate::error::HubError;
 use crate::http::{Failure, Http, Reply, Retry};
 use crate::name::RepoName;
@@ -18,8 +20,8 @@ pub(crate) enum Asked<'a> {
 /// Explains a reply without the content that was asked for.
 pub(crate) fn refusal(http: &Http, repo: &RepoName, asked: Asked<'_>, reply: &Reply) -> Failure {
     let settings = http.settings();
-    let endpoint = settings.endpoint.clone();
-    let (repo, url) = (repo.clone(), reply.url.shown().to_owned());
+    let endpoint = without_passwords(&settings.endpoint).into_owned();
+    let (repo, url) = (repo.clone(), reply.url.shown());
     let has_token = settings.token.is_some();
     let page = format!("{endpoint}/{}{}", repo.kind().prefix(), repo.id());
     let message = reply.header("x-error-message").to_owned();

@@ -91,7 +91,7 @@ impl HubSettings {
     pub fn new(cache: &Path, endpoint: &str) -> Result<Self, HubError> {
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         if Url::parse(&endpoint).is_none() {
-            let what = format!("is \"{endpoint}\"");
+            let what = format!("is \"{}\"", short_text(&endpoint));
             let fix = "expected a URL such as https://huggingface.co";
             return Err(HubError::variable("HF_ENDPOINT", what, fix));
         }

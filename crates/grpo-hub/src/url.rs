@@ -1,5 +1,6 @@
 //! URLs of the hub and of the servers to which it redirects.
 
+use grpo_data::without_passwords;
 use ureq::http::Uri;
 
 /// A URL with the scheme `http` or `https`.
@@ -47,8 +48,12 @@ impl Url {
         host == "localhost" || host == "[::1]" || host.starts_with("127.")
     }
 
-    /// Returns the URL without its query, which can be a key, for messages.
-    pub(crate) fn shown(&self) -> &str {
+    /// Returns the URL for messages: without its query, which can be a key, and without a password.
+    pub(crate) fn shown(&self) -> String {
+        without_passwords(self.without_query()).into_owned()
+    }
+
+    fn without_query(&self) -> &str {
         self.text.split(['?', '#']).next().unwrap_or_default()
     }
 
@@ -66,7 +71,7 @@ impl Url {
             _ if location.starts_with("//") => format!("{scheme}:{location}"),
             _ if location.starts_with('/') => format!("{start}{location}"),
             _ => {
-                let folder = self.shown().rsplit_once('/')?.0;
+                let folder = self.without_query().rsplit_once('/')?.0;
                 format!("{folder}/{location}")
             }
         };
@@ -110,6 +115,13 @@ mod tests {
         for text in ["", "localhost:80", "ftp://a", "https://", "file:///a", "http://a:99999"] {
             assert_eq!(Url::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        let url = Url::parse("https://me:secret@a.example/x?key=secret#secret").unwrap();
+        assert!(!url.shown().contains("secret"), "{}", url.shown());
+        assert_eq!(url.host(), "a.example");
     }
 
     #[test]
