@@ -3,6 +3,7 @@
 //! - [`RepoName`] and [`DataName`] read what a user writes.
 //! - [`HubSettings`] are the environment variables that the tools of the hub share.
 //! - [`Hub::files`] returns the files of a [`FileRequest`] as a [`Snapshot`] in the cache.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod cache;
 mod download;
@@ -20,7 +21,7 @@ mod url;
 
 pub use error::HubError;
 pub use hub::{FileRequest, Hub, Snapshot};
-pub use name::{DataName, RepoKind, RepoName};
+pub use name::{DataName, RepoKind, RepoName, is_name};
 pub use patterns::matches;
 pub use progress::{Observer, Progress};
 pub use settings::{HubSettings, Token};

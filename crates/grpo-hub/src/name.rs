@@ -14,6 +14,9 @@ const LONGEST_NAME: usize = 96;
 /// Names that no organisation can have on the hub, and folders that users of this program have.
 const FOLDERS: &[&str] = &["api", "configs", "data", "datasets", "models", "runs", "spaces"];
 
+/// Folders with the results of a run.
+const RESULTS: &[&str] = &["adapter", "model"];
+
 /// What a repository holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepoKind {
@@ -63,8 +66,8 @@ impl RepoName {
     /// Returns `None` if `text` is a local path.
     ///
     /// Without `hf://`, a text is a path if it exists, if it has another form than `org/name`, if a
-    /// file or folder `org` exists, or if `org` is a usual name of a folder such as `models`. So a
-    /// mistyped path is not looked for on the hub.
+    /// file or folder `org` exists, or if it has a usual form of a path: `models/name`, `run/model`.
+    /// So a mistyped path is not looked for on the hub.
     ///
     /// # Errors
     /// Returns an error if the text can only be a name of the hub, but is not a valid one.
@@ -84,7 +87,8 @@ impl RepoName {
         let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
         let id = text.split_once('@').map_or(text, |(id, _)| id);
         let Some((org, name)) = id.split_once('/') else { return Ok(None) };
-        let is_name = is_part(org) && is_part(name) && !FOLDERS.contains(&org);
+        let is_name =
+            is_part(org) && is_part(name) && !FOLDERS.contains(&org) && !RESULTS.contains(&name);
         if exists(text) || exists(org) || !is_name {
             return Ok(None);
         }
@@ -115,11 +119,18 @@ impl RepoName {
         Ok((Self { kind, id, revision: Some(revision) }, path.trim_start_matches('/')))
     }
 
-    /// Returns the model at a commit whose snapshot in a cache has this path. The path need not
-    /// exist: a cache may have been deleted, or be that of another machine.
-    pub fn of_snapshot(path: &Path) -> Option<Self> {
-        let (name, rest) = in_snapshot(path)?;
-        (name.kind == RepoKind::Model && rest.is_empty()).then_some(name)
+    /// Returns the model that a path names: by [`Self::model`], or as the folder of its snapshot in a
+    /// cache that does not exist any more, or only on another machine. Returns `None` for other paths.
+    ///
+    /// # Errors
+    /// Returns an error if [`Self::model`] fails.
+    pub fn of_path(path: &Path) -> Result<Option<Self>, HubError> {
+        let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
+        let of_snapshot = || {
+            let (name, rest) = in_snapshot(path)?;
+            (name.kind == RepoKind::Model && rest.is_empty()).then_some(name)
+        };
+        Ok(Self::model(text)?.or_else(of_snapshot))
     }
 
     /// Returns what the repository holds.
@@ -197,11 +208,19 @@ impl DataName {
         Ok(Some(Self { repo, pattern: pattern.to_owned() }))
     }
 
-    /// Returns the file of a data set at a commit that has this path in a cache. The path need not
-    /// exist.
-    pub fn of_cached(path: &Path) -> Option<Self> {
-        let (repo, pattern) = in_snapshot(path)?;
-        (repo.kind == RepoKind::DataSet && !pattern.is_empty()).then_some(Self { repo, pattern })
+    /// Returns the file that a path names: by [`Self::parse`], or as a file in a cache that does not
+    /// exist any more, or only on another machine. Returns `None` for other paths.
+    ///
+    /// # Errors
+    /// Returns an error if [`Self::parse`] fails.
+    pub fn of_path(path: &Path) -> Result<Option<Self>, HubError> {
+        let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
+        let of_cached = || {
+            let (repo, pattern) = in_snapshot(path)?;
+            (repo.kind == RepoKind::DataSet && !pattern.is_empty())
+                .then_some(Self { repo, pattern })
+        };
+        Ok(Self::parse(text)?.or_else(of_cached))
     }
 }
 
@@ -209,6 +228,12 @@ impl fmt::Display for DataName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.repo, self.pattern)
     }
+}
+
+/// Returns whether a path is a name of the hub.
+pub fn is_name(path: &Path) -> bool {
+    let is_model = matches!(RepoName::of_path(path), Ok(Some(_)));
+    is_model || matches!(DataName::of_path(path), Ok(Some(_)))
 }
 
 /// Splits `…/models--org--name/snapshots/<commit>/path`.
@@ -293,6 +318,7 @@ mod tests {
             "a b/c",
             "models/Qwen3-0.6B",
             "runs/text",
+            "my-run/adapter",
             "src/lib.rs",
             "src/absent",
             "tests/it",
@@ -326,10 +352,11 @@ mod tests {
         let check = |path: &str, model: Option<&str>, data: Option<&str>| {
             let path = path.replace("COMMIT", commit);
             let expect = |text: Option<&str>| text.map(|text| text.replace("COMMIT", commit));
-            let found = RepoName::of_snapshot(Path::new(&path));
+            let found = RepoName::of_path(Path::new(&path)).unwrap();
             assert_eq!(found.map(|name| name.to_string()), expect(model), "{path}");
-            let found = DataName::of_cached(Path::new(&path));
+            let found = DataName::of_path(Path::new(&path)).unwrap();
             assert_eq!(found.map(|name| name.to_string()), expect(data), "{path}");
+            assert_eq!(is_name(Path::new(&path)), model.is_some() || data.is_some(), "{path}");
         };
         check("/c/hub/models--a--b-c/snapshots/COMMIT", Some("a/b-c@COMMIT"), None);
         let data = "hf://datasets/a/b@COMMIT/x/y.jsonl";

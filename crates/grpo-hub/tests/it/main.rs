@@ -1,4 +1,5 @@
 //! Downloads from a server of the test, and caches as other tools leave them.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod cache;
 mod download;
