@@ -183,7 +183,7 @@ impl Downloads<'_> {
             };
             match self.http.pause_before(retries, failure.retry, was_reached || start > 0) {
                 Some(length) => retry_pause(file.path, &failure.error, length, observer)?,
-                None => return Err(self.interrupted(file, host, after, failure.error)),
+                None => return Err(self.interrupted(file, host, after, *failure.error)),
             }
             retries += 1;
         }
@@ -208,7 +208,7 @@ impl Downloads<'_> {
                 self.truncate(file, part).map_err(permanent)?;
                 let error =
                     self.http.bad_reply(&reply.url, "it does not send the rest of the file");
-                return Err(Failure { error, retry: Retry::Yes });
+                return Err(Failure::new(error, Retry::Yes));
             }
             _ => return Err(refusal(self.http, self.repo, Asked::File(file.path), &reply)),
         };
@@ -262,7 +262,7 @@ impl Downloads<'_> {
 
     fn lost(&self, reply: &Reply, what: String, retry: Retry) -> Failure {
         let (url, fix) = (reply.url.shown(), "run again");
-        Failure { error: HubError::Connection { url, what, fix }, retry }
+        Failure::new(HubError::Connection { url, what, fix }, retry)
     }
 
     /// Says how far a download came, if it can be resumed there.
@@ -313,7 +313,7 @@ impl Downloads<'_> {
 }
 
 fn permanent(error: HubError) -> Failure {
-    Failure { error, retry: Retry::No }
+    Failure::new(error, Retry::No)
 }
 
 /// Returns the first byte of a reply with a range.

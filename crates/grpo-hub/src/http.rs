@@ -39,8 +39,14 @@ pub(crate) struct Reply {
 /// A request without an answer.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    pub(crate) error: HubError,
+    pub(crate) error: Box<HubError>,
     pub(crate) retry: Retry,
+}
+
+impl Failure {
+    pub(crate) fn new(error: HubError, retry: Retry) -> Self {
+        Self { error: Box::new(error), retry }
+    }
 }
 
 /// Whether a request may succeed later.
@@ -108,10 +114,9 @@ impl Http {
             let location = parts.headers.get("location").and_then(|value| value.to_str().ok());
             let target = match (status, location) {
                 (301 | 302 | 303 | 307 | 308, Some(location)) => {
-                    url.redirect(location).ok_or_else(|| Failure {
-                        error: self
-                            .bad_reply(&url, "it redirects to something that is not a web page"),
-                        retry: Retry::No,
+                    url.redirect(location).ok_or_else(|| {
+                        let what = "it redirects to something that is not a web page";
+                        Failure::new(self.bad_reply(&url, what), Retry::No)
                     })?
                 }
                 _ => return Ok(Reply { url, status, headers: merged(kept, parts.headers), body }),
@@ -127,7 +132,7 @@ impl Http {
             kept = merged(kept, described(parts.headers));
             url = target;
         }
-        Err(Failure { error: self.bad_reply(&url, "it redirects too often"), retry: Retry::No })
+        Err(Failure::new(self.bad_reply(&url, "it redirects too often"), Retry::No))
     }
 
     fn send_once(&self, method: Method, url: &Url) -> Result<Response<Body>, Error> {
@@ -177,7 +182,7 @@ impl Http {
             };
             match self.pause_before(retries, failure.retry, false) {
                 Some(length) => pause(&failure.error, length)?,
-                None => return Err(failure.error),
+                None => return Err(*failure.error),
             }
             retries += 1;
         }
@@ -208,7 +213,7 @@ impl Http {
 
     pub(crate) fn failure(&self, url: &Url, error: &Error) -> Failure {
         let (what, fix, retry) = self.words(error);
-        Failure { error: HubError::Connection { url: url.shown(), what, fix }, retry }
+        Failure::new(HubError::Connection { url: url.shown(), what, fix }, retry)
     }
 
     /// Says what went wrong with a connection, how to fix it, and whether to try again.

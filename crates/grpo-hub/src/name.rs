@@ -364,7 +364,7 @@ mod tests {
         for path in [
             "models--a--b/snapshots/main",
             "models--a--b/snapshots",
-            "snapshots/COMMIT",
+            "/c/snapshots/COMMIT",
             "models--a/snapshots/COMMIT",
             "spaces--a--b/snapshots/COMMIT",
             "models--a--b/snapshots/COMMIT/config.json",

@@ -57,5 +57,5 @@ pub(crate) fn refusal(http: &Http, repo: &RepoName, asked: Asked<'_>, reply: &Re
         (429 | 408 | 500.., None) => Retry::Yes,
         _ => Retry::No,
     };
-    Failure { error, retry }
+    Failure::new(error, retry)
 }

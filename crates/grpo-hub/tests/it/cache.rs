@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use grpo_hub::{HubError, HubSettings};
 
-use crate::hub::{COMMIT, Reply, Server, model, settings};
+use crate::client::{model, settings};
+use crate::fake::{COMMIT, Reply, Server};
 
 /// A cache with the model `a/b`.
 struct Cache {
@@ -163,7 +164,7 @@ fn references_without_a_commit_are_refused() {
 fn a_missing_blob_is_downloaded_again() {
     let cache = Cache::python();
     let repo = || {
-        crate::hub::Repo::new(
+        crate::fake::Repo::new(
             "models/a/b",
             &[("config.json", b"{}", false), ("model.safetensors", b"new", true)],
         )

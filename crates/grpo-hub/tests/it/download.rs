@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use grpo_hub::{DataName, FileRequest, Hub, HubError, Progress, Token};
 
-use crate::hub::{
-    COMMIT, Reply, Repo, Server, content, git_hash, model, noise, settings, sha256, tree,
-};
+use crate::client::{model, settings, tree};
+use crate::fake::{COMMIT, Reply, Repo, Server, content, git_hash, noise, sha256};
 
 fn repo() -> Repo {
     let weights = noise(300_000);
@@ -126,7 +125,7 @@ fn the_token_goes_to_the_hub_only() {
         // Small files are redirected on the hub itself.
         match request.path.strip_prefix("/kept") {
             Some(path) => {
-                repo.reply(&crate::hub::Received { path: path.to_owned(), ..request.clone() })
+                repo.reply(&crate::fake::Received { path: path.to_owned(), ..request.clone() })
             }
             None if request.path.ends_with("config.json") => Reply::status(307)
                 .with("Location", format!("/kept{}", request.path))

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod cache;
+mod client;
 mod download;
-mod hub;
+mod fake;
 mod refusals;

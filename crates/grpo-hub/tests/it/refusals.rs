@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use grpo_hub::Token;
 
-use crate::hub::{Reply, Repo, Server, model, settings};
+use crate::client::{model, settings};
+use crate::fake::{Reply, Repo, Server};
 
 /// Checks the message for a server that sends `reply` for each request. `URL` and `HOST` stand for the
 /// server.
