@@ -1,5 +1,6 @@
 //! Development tasks for this repository. Run `cargo xtask --help` for a list.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
+#![allow(clippy::disallowed_methods, reason = "a tool for developers")]
 
 mod bench;
 mod book;
@@ -12,6 +13,7 @@ mod split_data;
 mod test;
 mod tidy;
 mod train;
+mod venv;
 mod workspace;
 
 use std::process::ExitCode;

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero, at_least_zero};
 
-/// How advantages are computed from rewards.
+/// How advantages are computed from rewards. In the section `[advantage]`, which is a type of its own, the
+/// scale and the level of the quantile may be missing; here, the preset and the defaults have filled them in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageConfig {

@@ -9,6 +9,7 @@
 //! - [`split_groups`] performs a stratified split that keeps groups together. [`RecordSplit`] is a
 //!   split into training, validation and test records.
 //! - [`Prompt`], [`Completion`] and [`Group`] carry data from sampling to rewards and losses.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod augmentation;
 mod bounded;
@@ -22,6 +23,7 @@ mod error;
 mod example;
 mod expansion;
 mod json;
+mod keys_of;
 mod line_reader;
 mod model_json;
 mod number_cell;
@@ -68,6 +70,7 @@ pub use error::{DataError, Names, Shortened, described, with_remedy};
 pub use example::{Example, Examples};
 pub use grpo_ranges::Ranges;
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json, parse_model_json};
+pub use keys_of::keys_of;
 pub use line_reader::{LineReader, too_long};
 pub use number_cell::{decimal_comma_remedy, number_cell};
 pub use one_or_several::OneOrSeveral;
@@ -86,7 +89,7 @@ pub use prompts::{
 };
 pub use ranges::{Numbers, Ranges, check_range, in_range};
 pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};
-pub use record_files::{ExampleFile, PromptFile, RecordReport};
+pub use record_files::{ExampleFile, LongRecord, PromptFile, RecordReport};
 pub use regex_words::regex_reason;
 pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace, VALID};

@@ -1,4 +1,5 @@
 //! `grpo init-project`: creates a folder with the example files.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

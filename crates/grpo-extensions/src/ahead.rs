@@ -78,7 +78,7 @@ pub struct Staleness {
 const AHEAD: &str = "staleness";
 const KEY: &str = "train.staleness";
 const METRICS: [MetricSpec; 1] =
-    [MetricSpec { name: "sampling/staleness", requires: "a positive train.staleness" }];
+    [MetricSpec::new("sampling/staleness", "a positive train.staleness")];
 
 /// Returns the kind of extension that a positive `train.staleness` asks for.
 pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {

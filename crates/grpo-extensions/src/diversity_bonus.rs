@@ -9,7 +9,8 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 use grpo_train::{
-    MetricSpec, ScoredStep, StepExtension, TrainError, build_measure, check_measure, no_embedder,
+    ExtensionRole, MetricSpec, ScoredStep, StepExtension, TrainError, build_measure, check_measure,
+    no_embedder,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,10 @@ impl BonusMeasure {
 
 const SECTION: &str = "diversity_bonus";
 const REQUIRED: &str = "a [diversity_bonus] section";
+const METRICS: [MetricSpec; 2] = [
+    MetricSpec::new("diversity_bonus/mean", REQUIRED),
+    MetricSpec::new("diversity_bonus/std", REQUIRED),
+];
 
 /// Returns the kind of extension that a `[diversity_bonus]` section asks for.
 pub(crate) const fn kind<M>() -> ExtensionKind<M> {
@@ -82,10 +87,7 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
         name: SECTION,
         keys: &[SECTION],
         schema: Keys::in_section::<DiversityBonusConfig>(SECTION),
-        metrics: &[
-            MetricSpec { name: "diversity_bonus/mean", requires: REQUIRED },
-            MetricSpec { name: "diversity_bonus/std", requires: REQUIRED },
-        ],
+        metrics: &METRICS,
         parse: |mut table, _| {
             let config: DiversityBonusConfig = section(&mut table, SECTION)?;
             config.check()?;
@@ -101,6 +103,10 @@ impl<M> ExtensionConfig<M> for DiversityBonusConfig {
 
     fn settings(&self) -> Table {
         as_section(SECTION, self)
+    }
+
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Bonus]
     }
 
     fn check(&self, _run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {

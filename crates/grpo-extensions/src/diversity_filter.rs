@@ -10,8 +10,8 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges, Sample};
 use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
 use grpo_train::{
-    GrpoConfig, GuardAction, GuardConfig, MetricSpec, ScoredStep, StepExtension, TrainError,
-    UpdatedStep,
+    ExtensionRole, GrpoConfig, GuardAction, GuardConfig, MetricSpec, ScoredStep, StepExtension,
+    TrainError, UpdatedStep,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use toml::Table;
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 use crate::{
     Bucketing, BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts,
-    as_section, refuse_with, section,
+    as_section, section,
 };
 
 /// Name of the section and the extension.
@@ -71,8 +71,11 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
     }
 
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
-        refuse_aggregation(run.config)?;
-        refuse_with(SECTION, run.extensions, &["diversity_bonus"])
+        refuse_aggregation(run.config)
+    }
+
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Bonus]
     }
 
     /// Warns if the policy keeps sampling completions for full buckets.
@@ -282,11 +285,13 @@ impl KnownBuckets {
 /// halved, of the completions that were counted or copies of counted ones (0 if there are none); the
 /// numbers of buckets and of full buckets in the run so far.
 const METRICS: [MetricSpec; 5] = [
-    MetricSpec { name: "diversity_filter/mean", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/std", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/penalized", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/buckets", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/full_buckets", requires: REQUIRED },
+    MetricSpec::new("diversity_filter/mean", REQUIRED),
+    MetricSpec::new("diversity_filter/std", REQUIRED),
+    MetricSpec::new("diversity_filter/penalized", REQUIRED).if_above(
+        "mode collapse: most rewarded completions fall into diversity filter buckets that are filling up",
+    ),
+    MetricSpec::new("diversity_filter/buckets", REQUIRED),
+    MetricSpec::new("diversity_filter/full_buckets", REQUIRED),
 ];
 const REQUIRED: &str = "a [diversity_filter] section";
 

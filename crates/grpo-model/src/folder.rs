@@ -1,4 +1,5 @@
 //! Model directories, which contain a `config.json`, weights and a codec.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::path::Path;
 

@@ -95,6 +95,11 @@ impl Parameters {
         }
     }
 
+    /// Returns the device of the parameters.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Returns the index of the next linear layer.
     pub(crate) fn next_linear(&mut self) -> usize {
         self.linears += 1;

@@ -62,6 +62,9 @@ impl Transformer {
     ) -> Result<Self, ModelError> {
         let of = config.description();
         let width = of.width;
+        if let Some(block) = &of.block {
+            block.check(width, parameters.device())?;
+        }
         let blocks = (0..of.layers)
             .map(|i| Block::new(parameters, &format!("blocks.{i}"), of, i))
             .collect::<Result<_, _>>()?;

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod cleaning;
 mod commands;
@@ -28,7 +29,7 @@ pub use pair::PairRecord;
 pub use phases::{
     MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
 };
-pub use read::{MOST_LISTED, PairFile, SkippedLine, read_pairs};
+pub use read::{MOST_LISTED, PairFile, RepeatedPair, SkippedLine, read_pairs};
 pub use rewards::{
     DEFAULT_GENERIC_WORDS, EngagementDescription, EngagementGate, EngagementMeasures,
     EngagementModel, EngagementObjective, EngagementReport, GenericWords, HeuristicReward,

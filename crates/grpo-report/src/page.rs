@@ -331,12 +331,10 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
             ("best", best(*best_step, *reward, checkpoint.as_deref()))
         }
         EventKind::Stopped { reason } => ("stopped", reason.clone()),
-        EventKind::Finished { calls: None } => {
+        EventKind::Finished { ended_by: None } => {
             ("finished", "Training ended as configured.".to_owned())
         }
-        EventKind::Finished { calls: Some(calls) } => {
-            ("finished", format!("The reward scored {calls} distinct completions."))
-        }
+        EventKind::Finished { ended_by: Some(ended_by) } => ("finished", ended_by.reason.clone()),
     };
     (event.step, event.at.clone(), kind, text)
 }

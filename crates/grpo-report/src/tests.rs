@@ -179,7 +179,11 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
 }
 
 fn finished(step: u64) -> Event {
-    Event { step, at: "2026-01-31T12:34:56Z".to_owned(), what: EventKind::Finished { calls: None } }
+    Event {
+        step,
+        at: "2026-01-31T12:34:56Z".to_owned(),
+        what: EventKind::Finished { ended_by: None },
+    }
 }
 
 /// Creates a comparison in which the scaffold diversity drops from 0.86 to `scaffolds`.
@@ -356,7 +360,7 @@ fn events_are_a_table_and_marks() {
         ),
         event(10, EventKind::Checkpoint { best: true }),
         event(20, EventKind::Checkpoint { best: false }),
-        event(30, EventKind::Finished { calls: None }),
+        event(30, EventKind::Finished { ended_by: None }),
     ];
     let page = render(&[run]);
     // Each chart over steps has one mark. Checkpoints are not marked.

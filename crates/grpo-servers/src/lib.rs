@@ -6,6 +6,7 @@
 //! - [`ChatRequest`] is the API `/chat/completions`. Other APIs implement [`Request`].
 //! - [`HTTP_REWARD`] is the reward type `http`.
 //! - [`vllm`] is an engine for rollouts.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod cache;
 mod chat;

@@ -142,6 +142,7 @@ pub fn config_with_inputs(
     renamed: &[RenamedInput],
 ) -> anyhow::Result<config::Loaded<toml::Table>> {
     let mut keys = config_of_run(folder, command)?;
+    config::drop_removed_of_run(&mut keys.value, &keys.origin)?;
     update_paths(&mut keys.value, renamed);
     Ok(keys)
 }

@@ -14,6 +14,8 @@ use grpo_train::{
     TrainError, unconditional_prompts,
 };
 
+const METRICS: [MetricSpec; 1] = [MetricSpec::new("short_completions/weight", "this extension")];
+
 /// Adds `-weight · length` to the reward, where the weight rises over the first steps.
 pub(crate) struct ShortCompletions {
     pub(crate) weight: f64,
@@ -31,7 +33,7 @@ impl<M> StepExtension<M> for ShortCompletions {
     }
 
     fn metrics(&self) -> &'static [MetricSpec] {
-        &[MetricSpec { name: "short_completions/weight", requires: "this extension" }]
+        &METRICS
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {

@@ -51,7 +51,7 @@ pub enum TrainError {
     #[error("training was interrupted")]
     Interrupted,
     /// Log-probabilities from the sampler and the trainer differ.
-    #[error("step {step}: the sampler recorded log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, but the trainer computes {trainer:.6} with the same weights, which exceeds sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
+    #[error("step {step}: the sampler recorded log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, but the trainer computes {trainer:.6} with the same weights, which exceeds the tolerance of {tolerance}; {}", what_to_do(*sampler, *trainer))]
     SamplerMismatch {
         /// Step, counted from 1.
         step: u64,

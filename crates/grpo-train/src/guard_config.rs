@@ -1,6 +1,6 @@
 //! Guard configuration and the default guards.
 
-use grpo_data::{ConfigFault, short_number};
+use grpo_data::{ConfigFault, Ranges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, neare
 pub(crate) const NOT_FINITE: &str = "not_finite";
 
 /// A `[[guards]]` table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct GuardConfig {
     /// A [metric](metrics.md#grpo-train) without ⏱, or `not_finite`: any such metric that is NaN or
@@ -117,9 +117,6 @@ impl Guarded<'_> {
     }
 }
 
-/// Upper limit for factors. Larger values are most likely typos.
-const MOST_FACTOR: f64 = 1e6;
-
 /// Creates an error for `key` in the guard with this index, counted from 0.
 pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
     let message = format!("guards[{guard}]: {sentence}");
@@ -189,11 +186,6 @@ impl GuardConfig {
             }
             _ => {}
         }
-        for (key, steps) in [("steps", self.steps), ("from_step", self.from_step)] {
-            if steps == 0 {
-                return refuse(key, format!("{key} = 0 is out of range; expected 1 or more"));
-            }
-        }
         self.check_factors(guard, run)
     }
 
@@ -207,23 +199,17 @@ impl GuardConfig {
             }
             Guarded::Supervised { .. } => 0.0,
         };
-        let ranges = [
-            ("learning_rate_factor", self.learning_rate_factor, 1.0 / MOST_FACTOR, 1.0),
-            ("kl_coef_factor", self.kl_coef_factor, 1.0, MOST_FACTOR),
+        let factors = [
+            ("learning_rate_factor", self.learning_rate_factor),
+            ("kl_coef_factor", self.kl_coef_factor),
         ];
-        for (key, factor, least, most) in ranges {
-            let Some(factor) = factor else { continue };
-            if self.action != GuardAction::RollBack {
-                let fault = format!("{key} is only valid with action = \"roll_back\"; remove it");
-                return refuse(key, fault);
-            }
-            if !(least..=most).contains(&factor) {
-                let fault = format!(
-                    "{key} = {} is out of range; expected {least} to {most}",
-                    short_number(factor)
-                );
-                return refuse(key, fault);
-            }
+        let is_roll_back = self.action == GuardAction::RollBack;
+        if let Some((key, _)) = factors.iter().find(|(_, it)| it.is_some() && !is_roll_back) {
+            let fault = format!("{key} is only valid with action = \"roll_back\"; remove it");
+            return refuse(key, fault);
+        }
+        if let Err(fault) = self.check_ranges("") {
+            return refuse(&fault.key, fault.to_string());
         }
         if self.kl_coef_factor.is_some_and(|factor| factor > 1.0) && kl_coef == 0.0 {
             let fault = "kl_coef_factor has no effect because loss.kl_coef is 0; remove it, or set loss.kl_coef";

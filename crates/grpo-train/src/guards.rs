@@ -8,13 +8,15 @@ use crate::conditional_metrics::is_conditional;
 use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE, guard_fault};
 use crate::metric_names::{is_occasional, is_of_machine, is_of_reward, nearest};
 use crate::metrics::reward_metrics;
-use crate::{Ending, Metrics, RewardNames, TrainError};
+use crate::{Ending, MetricSpec, Metrics, RewardNames, TrainError};
 
 /// All guards for a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guards {
     guards: Vec<GuardConfig>,
     state: GuardsState,
+    /// Metrics of extensions, which say what they mean.
+    metrics: Vec<MetricSpec>,
 }
 
 /// Guard state that is saved with the run.
@@ -95,7 +97,13 @@ impl Guards {
         let count = guards.len();
         let state =
             GuardsState { streaks: vec![0; count], first: vec![0; count], has_begun: false };
-        Self { guards, state }
+        Self { guards, state, metrics: Vec::new() }
+    }
+
+    /// Adds metrics of extensions, whose meaning is explained if a guard is triggered.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Vec<MetricSpec>) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Checks the metrics for `step`, counted from 1, and returns all triggered guards in order. A
@@ -120,7 +128,7 @@ impl Guards {
             if step < u64::from(guard.from_step) {
                 continue;
             }
-            match seen(guard, metrics) {
+            match seen(guard, metrics, &self.metrics) {
                 Some(seen) => triggers.extend(self.count(place, step, seen)),
                 None if is_gap(guard, metrics) => {}
                 None => self.state.streaks[place] = 0,
@@ -261,7 +269,7 @@ impl Seen {
     }
 }
 
-fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
+fn seen(guard: &GuardConfig, metrics: &Metrics, of_extensions: &[MetricSpec]) -> Option<Seen> {
     if guard.watch == NOT_FINITE {
         let (name, value) = metrics.iter().find(|(name, value)| {
             // The mean reward is NaN if no completion was scored. Non-finite rewards make the step
@@ -277,7 +285,9 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     let (bound, side) = above.or(below)?;
     let of = if name == "reward_dominance" { dominant(metrics) } else { String::new() };
     let words = format!("{name} was {}{of}, {side} {}", short(value), short_number(bound));
-    let meaning = meaning(name, side, bound);
+    let own = of_extensions.iter().find(|metric| metric.name == name);
+    let own = own.and_then(|metric| metric.meaning(side == "above"));
+    let meaning = own.map(str::to_owned).or_else(|| meaning(name, side, bound));
     Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words, meaning })
 }
 
@@ -325,9 +335,6 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
         ("completions/collapsed_groups", "above") => {
             "mode collapse: the policy gives one answer to all prompts, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step"
                 .to_owned()
-        }
-        ("diversity_filter/penalized", "above") => {
-            "mode collapse: most rewarded completions fall into diversity filter buckets that are filling up".to_owned()
         }
         ("rewards/failed", "above") => {
             "completions whose reward failed do not contribute to training".to_owned()

@@ -53,6 +53,8 @@ pub struct Learner<M> {
     loss: LossConfig,
     /// Weight of the GRPO loss.
     grpo_weight: f64,
+    /// Maximum number of turns of a completion.
+    max_turns: usize,
     progress: LearnerProgress,
     /// Factors of the schedule for the next step.
     coef_factors: CoefFactors,
@@ -115,6 +117,7 @@ impl<M: LanguageModel> Learner<M> {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
             grpo_weight: 1.0,
+            max_turns: 1,
             progress: LearnerProgress {
                 policy_version: 0,
                 entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
@@ -138,6 +141,12 @@ impl<M: LanguageModel> Learner<M> {
     /// Sets the weight of the GRPO loss, which is 1 unless there is an auxiliary loss.
     pub(crate) fn weigh(&mut self, grpo_weight: f64) {
         self.grpo_weight = grpo_weight;
+    }
+
+    /// Sets the maximum number of turns of a completion, each of which can have `sampling.max_new_tokens`
+    /// actions. It is 1 by default.
+    pub fn allow_turns(&mut self, max_turns: usize) {
+        self.max_turns = max_turns;
     }
 
     /// Distributes micro-batches over `ranks`. All of them must have the same policy and learn from

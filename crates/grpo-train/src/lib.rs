@@ -16,6 +16,7 @@ mod eval_config;
 mod evaluation;
 mod extension;
 mod extension_metrics;
+mod extension_roles;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -45,17 +46,18 @@ mod usual_ranges;
 
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
-pub use config::{GrpoConfig, SamplingConfig, TrainConfig};
+pub use config::{GrpoConfig, MOST_KEPT_ACTIVATIONS, SamplingConfig, TrainConfig};
 pub use diversity_measure::{build_measure, check_measure, no_embedder};
 pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use extension::{
-    Added, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
-    StepScorer, UpdatedStep,
+    Added, AuxiliaryLoss, PolicyUpdate, Sampled, ScoreKeeper, ScoredStep, Snapshot, StepExtension,
+    StepExtensions, StepSampler, StepScorer, UpdatedStep, roles_of,
 };
 pub use extension_metrics::{ExtensionMetrics, MetricSpec};
+pub use extension_roles::{ExtensionRole, refuse_conflicts};
 pub use group_diversity::Contributions;
 pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};

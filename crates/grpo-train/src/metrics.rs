@@ -44,7 +44,7 @@ impl Metrics {
     }
 
     /// Creates metrics from name-value pairs.
-    pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
+    pub fn of_pairs(pairs: &[(&str, f64)]) -> Self {
         let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Self { values, possible: Vec::new() }
     }

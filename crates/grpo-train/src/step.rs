@@ -12,8 +12,7 @@ use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 use grpo_runtime::awake;
 
 use crate::extension::{
-    self, Added, Sampled, Snapshot, StepExtension, StepExtensions, StepSampler, StepScorer,
-    UpdatedStep,
+    self, Added, Snapshot, StepExtension, StepExtensions, StepSampler, StepScorer, UpdatedStep,
 };
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
@@ -246,14 +245,15 @@ impl<M: LanguageModel> Grpo<M> {
         step: u32,
     ) -> Result<(Vec<Group>, LedgerRollout), TrainError> {
         self.refuse_interrupt()?;
+        let group_size = self.config.train.group_size;
         let (extensions, sampler) = self.sampler_of(prompts, step);
         for extension in extensions {
-            if let Some(Sampled { policy_version, weights, completions }) =
-                extension.rollout(&sampler)?
-            {
-                let groups = prompts.iter().cloned().zip(completions);
-                let groups: Vec<Group> =
-                    groups.map(|(prompt, completions)| Group::new(prompt, completions)).collect();
+            if let Some(sampled) = extension.rollout(&sampler)? {
+                let (policy_version, weights) = (sampled.policy_version, sampled.weights.clone());
+                let groups = sampled.into_groups(prompts, group_size).map_err(|fault| {
+                    let source = format!("it sampled {fault}").into();
+                    TrainError::Extension { name: extension.name(), source }
+                })?;
                 let completions = entries(&groups);
                 return Ok((groups, LedgerRollout { policy_version, weights, completions }));
             }

@@ -67,7 +67,7 @@ fn negative_numbers_are_values_of_options() {
     let ended = place.run(&["sample", "--model", "model", "--temperature", "-1"]);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains("temperature = -1 is out of range; use 0.001 to 1000"),
+        ended.stderr.contains("temperature = -1 is out of range; expected 0.001 to 1000"),
         "{}",
         ended.stderr
     );

@@ -1,4 +1,5 @@
 //! Tests of the compiled program: commands, outputs and error messages.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod audit;
 mod audit_ledger;

@@ -125,20 +125,6 @@ fn proposals_stay_within_the_calls_that_are_left() {
 }
 
 #[test]
-fn the_number_of_replayed_completions_increases_linearly() {
-    let archive = archive(&CALLS);
-    let counts = |text| {
-        let replay = replay(settings(text));
-        let count =
-            |step| replay.group(&archive, &Prompt::of_ids(0, vec![0]), step, 0).samples.len();
-        [0, 1, 2, 3, 4, u32::MAX].map(count)
-    };
-    assert_eq!(counts("samples = 4"), [4; 6]);
-    assert_eq!(counts("samples = 4\nwarmup_steps = 4"), [2, 2, 3, 4, 4, 4]);
-    assert_eq!(counts("samples = 4\nwarmup_steps = 4294967295"), [2, 2, 2, 2, 2, 4]);
-}
-
-#[test]
 fn replayed_completions_are_distinct_forms_of_the_best_with_their_scores() {
     let archive = archive(&CALLS);
     let replay = replay(settings("samples = 3\ncapacity = 3\nrandomize = 0.5"));

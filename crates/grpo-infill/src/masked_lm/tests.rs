@@ -4,7 +4,6 @@ use crate::{
     InfillerConfig, MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit,
     Passages, Split,
 };
-use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
@@ -15,8 +14,13 @@ use super::*;
 
 fn data() -> MaskedData {
     let text = "abcdeabcdacbde".repeat(20);
-    let options = PassageOptions { length: 9, unit: PassageUnit::Window, validation_fraction: 0.2 };
-    let passages = Passages::from_text(&text, Path::new("text"), &options, None).unwrap();
+    let options = PassageOptions {
+        file: "text".into(),
+        length: 9,
+        unit: PassageUnit::Window,
+        validation_fraction: 0.2,
+    };
+    let passages = Passages::from_text(&text, &options, None).unwrap();
     let passages = Arc::new(passages);
     let plan = MaskingPlan::new(
         vec![Masking::Random { min_ratio: 0.2, max_ratio: 0.8 }],

@@ -1,6 +1,7 @@
 //! `grpo sweep`: trains a configuration with several values and seeds, samples from each model, and
 //! compares the results. The work is described by a pipeline file, so a sweep resumes like a
 //! pipeline.
+#![expect(clippy::disallowed_methods, reason = "a temporary folder of this process")]
 
 mod variants;
 

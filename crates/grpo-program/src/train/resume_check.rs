@@ -1,5 +1,6 @@
 //! Checks that resuming a finished run from an earlier checkpoint repeats the same steps. The run
 //! is resumed by a different process in a copy of its folder.
+#![expect(clippy::disallowed_methods, reason = "a temporary folder of this process")]
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
     let criteria = &trial.file.settings.success;
     let comparison = folder.read_comparison()?;
     let mut verdict = judge(&metrics, &folder.read_events()?, comparison.as_ref(), criteria);
-    let steps = u64::from(trial.file.settings.train.steps);
+    let steps = u64::from(trial.file.trainer.train.steps);
     verdict.criteria.push(match arguments.no_resume_check {
         true => left_out("skipped by --no-resume-check"),
         false if !trial.file.rollout.config().repeats() => {

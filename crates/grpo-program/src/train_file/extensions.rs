@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use grpo_data::ConfigFault;
 use grpo_extensions::{
-    ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, metrics_of_kinds,
+    ExtensionConfig, ExtensionKind, ExtensionParts, build_extensions, check_extensions,
+    metrics_of_kinds,
 };
 use grpo_model::Policy;
 use grpo_run::Plan;
@@ -59,10 +60,8 @@ impl Extensions {
     /// # Errors
     /// Returns an error that names the key if a value is out of range or two contradict each other.
     pub(crate) fn check(&self, config: &GrpoConfig, has_prompts: bool) -> Result<(), ConfigFault> {
-        let names: Vec<&'static str> = self.used.iter().map(|extension| extension.name()).collect();
         config.check_with(&metrics_of_kinds(&self.kinds, &self.used))?;
-        let run = ConfiguredRun { config, extensions: &names, has_prompts };
-        self.used.iter().try_for_each(|extension| extension.check(&run))
+        check_extensions(&self.used, config, has_prompts)
     }
 
     /// Checks that a recorded step can be replayed.
@@ -112,7 +111,6 @@ impl Extensions {
         &self,
         parts: &mut ExtensionParts<'_>,
     ) -> anyhow::Result<StepExtensions<Policy>> {
-        let built = self.used.iter().map(|extension| extension.build(parts));
-        built.collect::<Result<_, _>>().map_err(anyhow::Error::from_boxed)
+        build_extensions(&self.used, parts).map_err(anyhow::Error::from_boxed)
     }
 }

@@ -8,8 +8,8 @@ use crate::split_files::{
     name_all, refuse_foreign, settings_of,
 };
 use crate::{
-    MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine,
-    read_pairs, split_phases,
+    MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary,
+    RepeatedPair, SkippedLine, read_pairs, split_phases,
 };
 use anyhow::Context;
 use clap::Args;
@@ -282,8 +282,8 @@ fn report(read: &PairFile) {
 }
 
 fn duplicates(read: &PairFile) -> Vec<Duplicate> {
-    let duplicate = |(place, first): (usize, usize)| {
-        let (pair, first) = (&read.pairs[place], &read.pairs[first]);
+    let duplicate = |of: RepeatedPair| {
+        let (pair, first) = (&read.pairs[of.pair], &read.pairs[of.first]);
         Duplicate {
             file: pair.file.clone(),
             line: pair.line,

@@ -52,7 +52,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         self.progress.finish();
         let (done, steps) = (trainer.steps(), trainer.plan().steps);
         let what = match ending {
-            SupervisedEnding::Finished => EventKind::Finished { calls: None },
+            SupervisedEnding::Finished => EventKind::Finished { ended_by: None },
             SupervisedEnding::Stopped { message, .. } => {
                 EventKind::Stopped { reason: message.clone() }
             }
@@ -64,7 +64,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
                 say(format_args!("stopped      {reason}"));
                 // No steps are left, so the run is finished as well.
                 self.log.event(done, EventKind::Stopped { reason })?;
-                EventKind::Finished { calls: None }
+                EventKind::Finished { ended_by: None }
             }
             SupervisedEnding::Interrupted => {
                 self.checkpoint(trainer, false)?;

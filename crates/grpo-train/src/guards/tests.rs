@@ -100,10 +100,10 @@ fn a_small_bound_of_the_kl_is_said_in_percent() {
 
 #[test]
 fn default_guards_explain_themselves() {
-    let of_filter =
-        GuardConfig::new("diversity_filter/penalized", Some(0.5), None, 5, GuardAction::Warn);
-    let all: Vec<GuardConfig> = default_guards().into_iter().chain([of_filter]).collect();
-    let mut guards = Guards::new(&all);
+    let of_extension = GuardConfig::new("buckets/full", Some(0.5), None, 5, GuardAction::Warn);
+    let all: Vec<GuardConfig> = default_guards().into_iter().chain([of_extension]).collect();
+    let metric = MetricSpec::new("buckets/full", "buckets").if_above("the buckets are filling up");
+    let mut guards = Guards::new(&all).with_metrics(vec![metric]);
     let metrics = Metrics::of_pairs(&[
         ("frac_reward_zero_std", 0.95),
         ("entropy", 0.01),
@@ -113,7 +113,7 @@ fn default_guards_explain_themselves() {
         ("ratio/p99", 3.41),
         ("completions/clipped_ratio", 1.0),
         ("rewards/failed", 0.125),
-        ("diversity_filter/penalized", 0.75),
+        ("buckets/full", 0.75),
     ]);
     let mut messages = Vec::new();
     for step in 1..=5 {
@@ -133,7 +133,7 @@ fn default_guards_explain_themselves() {
             "step 5: completions/unique_ratio was 0.125, below 0.25, 5 steps in a row: mode collapse: the policy samples the same completions again and again",
             "step 5: completions/collapsed_groups was 1, above 0.99, 5 steps in a row: mode collapse: the policy gives one answer to all prompts, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step",
             "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: few completions reach an end token; sampling.max_new_tokens is too small, or the policy has unlearned the end token",
-            "step 5: diversity_filter/penalized was 0.75, above 0.5, 5 steps in a row: mode collapse: most rewarded completions fall into diversity filter buckets that are filling up",
+            "step 5: buckets/full was 0.75, above 0.5, 5 steps in a row: the buckets are filling up",
         ]
     );
 }

@@ -71,7 +71,6 @@ pub(crate) fn config() -> GrpoConfig {
             updates_per_rollout: 1,
             micro_batch_tokens: 64,
             activation_checkpointing: false,
-            reuse_activations_mb: 16,
             precision: Default::default(),
             reward_time_limit: 60.0,
             max_roll_backs: 3,

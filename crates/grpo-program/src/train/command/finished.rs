@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_run::{EventKind, Newest, RunFolder, verify};
+use grpo_run::{EndedBy, EventKind, Newest, RunFolder, verify};
 use grpo_task::output::{command_line, say};
 use grpo_task::run_files::reopen;
 use grpo_task::task::Tasks;
@@ -15,8 +15,8 @@ pub(super) struct Finished {
     file: TrainFile,
     /// Its last step.
     step: u64,
-    /// Number of distinct completions that the reward scored, if their number ended the run.
-    calls: Option<u64>,
+    /// The extension that ended the run, if one did.
+    ended_by: Option<EndedBy>,
 }
 
 impl Finished {
@@ -25,13 +25,13 @@ impl Finished {
         let folder = RunFolder::open(run).ok()?;
         let file = TrainFile::of_run(&folder, tasks).ok()?.value;
         let last = folder.read_events().ok()?.pop()?;
-        let EventKind::Finished { calls } = last.what else { return None };
+        let EventKind::Finished { ended_by } = last.what else { return None };
         verify(&run.join(kind(&file))).ok()?;
         let Newest { whole, damaged } = Newest::of(folder.checkpoints().ok()?);
         // It is written after the last evaluation, which may have been interrupted.
-        let is_evaluated = file.settings.eval.samples == 0 || folder.comparison_path().exists();
+        let is_evaluated = file.trainer.eval.samples == 0 || folder.comparison_path().exists();
         let is_whole = damaged.is_empty() && whole.is_some_and(|(step, _)| step == last.step);
-        (is_evaluated && is_whole).then_some(Self { file, step: last.step, calls })
+        (is_evaluated && is_whole).then_some(Self { file, step: last.step, ended_by })
     }
 
     /// Checks the files of the run and prints that it is finished.
@@ -49,15 +49,15 @@ impl Finished {
 
     /// Prints that the run is finished and how to train longer.
     pub(super) fn say(&self, run: &Path) {
-        let Self { file, step, calls } = self;
-        let (kind, steps, run) = (kind(file), file.settings.train.steps, run.display().to_string());
-        let done = match u64::from(steps) == *step {
-            true if steps == 1 => "its only step is done".to_owned(),
-            true => format!("all {steps} steps are done"),
-            false if calls.is_some() => {
-                format!("it ended after step {step} of {steps}, at train.max_reward_calls")
+        let Self { file, step, ended_by } = self;
+        let (kind, steps, run) = (kind(file), file.trainer.train.steps, run.display().to_string());
+        let done = match (u64::from(steps) == *step, ended_by) {
+            (true, _) if steps == 1 => "its only step is done".to_owned(),
+            (true, _) => format!("all {steps} steps are done"),
+            (false, Some(EndedBy { reason, .. })) => {
+                format!("it ended after step {step} of {steps}, because {reason}")
             }
-            false => format!(
+            (false, None) => format!(
                 "it ended after step {step} of {steps}, because the evaluations no longer improved (eval.patience)"
             ),
         };

@@ -16,10 +16,9 @@ use grpo_task::models::Writer;
 use grpo_task::output::is_quiet;
 use grpo_task::run_log::{Line, RunLog, observer_error, resumed};
 use grpo_task::task::BestFiles;
-use grpo_task::train_settings::TrainSettings;
 use grpo_train::{
-    Ending, GuardAction, GuardTrigger, Metrics, StepDone, StepReport, TrainError, TrainObserver,
-    Training,
+    Ending, GuardAction, GuardTrigger, Metrics, SamplerCheck, StepDone, StepReport, TrainError,
+    TrainObserver, Training,
 };
 
 use super::step_scores::{StepScores, StepSize, WithoutScore, not_counted, step_scores};
@@ -82,7 +81,7 @@ impl Observer {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
-        let TrainSettings { save, train, .. } = &file.settings;
+        let (save, train) = (&file.settings.save, &file.trainer.train);
         let title = format!("grpo train  {}", folder.path().display());
         let monitor =
             Monitor::new(&title, u64::from(train.steps), show.plain || is_quiet(), show.stop);
@@ -115,7 +114,7 @@ impl Observer {
             best: session.tasks.best_files(&session.writer.spec.codec),
             resume: resume_command("train", session.folder.path(), &session.file),
             had_gaps: false,
-            without_score: WithoutScore::of_recorded(&lines, size),
+            without_score: WithoutScore::of_recorded(&lines, size, training.has_scored()),
         };
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
@@ -343,7 +342,8 @@ impl Observer {
         if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
-                "step {step}: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps"
+                "step {step}: sampler and trainer differ by more than {} nats, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps",
+                SamplerCheck::TOLERANCE
             ));
         }
         let scores_invalid = training.grpo().rewards().scores_invalid();
