@@ -40,8 +40,8 @@ enum Command {
     /// Check project rules that neither the compiler nor clippy covers; prints one line per
     /// violation
     Tidy,
-    /// Write the JSON schemas in configs/schema/ and the tables of docs/configuration.md again, after a
-    /// key of a configuration has changed
+    /// Write the JSON schemas in configs/schema/ and the tables of docs/configuration.md and docs/metrics.md again,
+    /// after a key of a configuration or a metric has changed
     ConfigReference,
     Bench(bench::Bench),
     MakeReplies(replies::MakeReplies),

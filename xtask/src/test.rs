@@ -67,8 +67,8 @@ pub(crate) fn test(
     done.and_then(|()| total.all_ran())
 }
 
-/// Runs the test that compares the schemas and the reference of configurations with the types, and lets it
-/// write them.
+/// Runs the test that compares the schemas and the references of configurations and metrics with the code, and
+/// lets it write them.
 pub(crate) fn config_reference(root: &Path) -> Result<()> {
     let arguments = ["--test", "cli", "schemas_and_reference_follow_from_the_types"];
     let only = Test {

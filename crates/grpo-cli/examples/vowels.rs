@@ -51,6 +51,7 @@ impl Task for Words {
     fn data_formats(&self) -> Vec<DataFormat> {
         vec![DataFormat {
             holds: "words",
+            endings: &["words"],
             keys: &[],
             schema: Keys::none(),
             has_prompts: true,

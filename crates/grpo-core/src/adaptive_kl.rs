@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero};
 
-/// Configuration of [`AdaptiveKl`], the `[kl_controller]` section.
+/// The `[kl_controller]` section: a KL coefficient that follows a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KlController {

@@ -50,8 +50,7 @@ pub enum Aggregation {
     #[default]
     SumThenNormalize,
     /// Normalises each reward function within the group, then the weighted sum over the whole batch
-    /// (GDPO; Liu et al. 2026). [`AdvantageConfig::scale`] is ignored, and a batch baseline is
-    /// rejected.
+    /// (GDPO; Liu et al. 2026). `scale` is ignored, and a batch baseline is rejected.
     NormalizeThenSum,
 }
 
@@ -70,7 +69,7 @@ pub enum Baseline {
     /// exceed (Wu et al. 2025, "Quantile advantage estimation", arXiv:2509.22611). Their default of K is
     /// 0.4.
     Quantile,
-    /// Nothing: the advantage is the reward (REINFORCE; Williams 1992). Requires [`RewardScale::None`].
+    /// Nothing: the advantage is the reward (REINFORCE; Williams 1992). Requires `scale = "none"`.
     None,
 }
 

@@ -7,7 +7,7 @@ use serde::forward_to_deserialize_any;
 /// Returns the keys that a struct reads, as the implementation of serde names them. Other types have none.
 pub fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut keys: &'static [&'static str] = &[];
-    // It fails, because there are no values.
+    // Reading always fails: `Asked` has no values.
     let _none = T::deserialize(Asked(&mut keys));
     keys
 }

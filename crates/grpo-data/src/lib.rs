@@ -76,7 +76,8 @@ pub use number_cell::{decimal_comma_remedy, number_cell};
 pub use one_or_several::OneOrSeveral;
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{
-    Bytes, FileOrigin, STANDARD_INPUT, TSV_REMEDY, open_file, read_text, read_text_file,
+    Bytes, FileOrigin, RECORD_ENDINGS, Records, STANDARD_INPUT, TSV_REMEDY, open_file, read_text,
+    read_text_file,
 };
 pub use own_folder::{FileKind, FileLock, ForeignFile, Locked, OwnFolder, dangling_link};
 pub use parquet_file::{ParquetFault, ParquetFile};
@@ -92,7 +93,9 @@ pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, Sampled
 pub use record_files::{ExampleFile, LongRecord, PromptFile, RecordReport};
 pub use regex_words::regex_reason;
 pub use rng::{CounterRng, Purpose};
-pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace, VALID};
+pub use sample::{
+    Bonus, Group, LARGEST_REWARD, Outcome, PartName, Sample, Scored, TokenTrace, VALID,
+};
 pub use shell::shell_word;
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};

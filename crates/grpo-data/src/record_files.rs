@@ -158,7 +158,7 @@ impl ExampleFile {
     ) -> Result<Self, DataError> {
         let mut report = RecordReport { longest, ..RecordReport::default() };
         let mut all = Vec::new();
-        for record in PromptReader::open(path)? {
+        for record in PromptReader::open_texts(path)? {
             let record = record?;
             let example = example(&record, codec, options);
             let example = example.map_err(|error| error.at_line(path, record.line))?;

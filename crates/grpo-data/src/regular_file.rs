@@ -36,6 +36,16 @@ pub fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, not a regular file")))
 }
 
+/// Returns why a folder cannot be used, in words that follow its path.
+pub fn folder_fault(path: &Path) -> Option<String> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => None,
+        Ok(_) => Some("is not a folder".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some("does not exist".to_owned()),
+        Err(error) => Some(format!("cannot be read ({error})")),
+    }
+}
+
 /// Returns the paths of the files that this process has opened with [`open`], for checks that no
 /// output replaces one of them. They include those that no argument names, such as the files that a
 /// configuration extends.

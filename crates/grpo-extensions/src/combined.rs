@@ -86,11 +86,11 @@ fn default_every() -> u32 {
 const SECTION: &str = "combined";
 
 /// Loss terms of a step.
-const METRICS: [MetricSpec; 4] = [
-    MetricSpec::new("combined/supervised_loss", SECTION_REQUIRED),
-    MetricSpec::new("combined/mean_supervised_loss", SECTION_REQUIRED),
-    MetricSpec::new("combined/grpo_loss", SECTION_REQUIRED),
-    MetricSpec::new("combined/diversity", SECTION_REQUIRED),
+static METRICS: [MetricSpec; 4] = [
+    MetricSpec::new("combined/supervised_loss", "nats", "cross-entropy CE before weighting, at the optimizer step that has all three terms; `loss` is their weighted sum").requires(SECTION_REQUIRED),
+    MetricSpec::new("combined/mean_supervised_loss", "nats", "mean CE over all optimizer steps, including those with examples only (`combined.every` above 1)").requires(SECTION_REQUIRED),
+    MetricSpec::new("combined/grpo_loss", "", "L_GRPO before weighting").requires(SECTION_REQUIRED),
+    MetricSpec::new("combined/diversity", "", "D before weighting").requires(SECTION_REQUIRED),
 ];
 const SECTION_REQUIRED: &str = "a [combined] section";
 

@@ -11,7 +11,7 @@ use grpo_data::{ConfigFault, Example, Shortened, deserialize_settings};
 use grpo_rewards::Identify;
 use grpo_run::Plan;
 use grpo_train::{
-    ExtensionMetrics, ExtensionRole, GrpoConfig, GuardConfig, MetricSpec, StepExtension,
+    ExtensionRole, GrpoConfig, GuardConfig, MetricGroup, MetricSpec, RunMetrics, StepExtension,
     StepExtensions, refuse_conflicts, roles_of,
 };
 use serde::Serialize;
@@ -56,6 +56,11 @@ impl<M> fmt::Debug for ExtensionKind<M> {
 }
 
 impl<M> ExtensionKind<M> {
+    /// Returns the metrics of the kind as a group of its name.
+    pub fn metric_group(&self) -> MetricGroup {
+        MetricGroup { name: self.name, section: "train", metrics: self.metrics }
+    }
+
     /// Removes the keys of the kind from a configuration. Returns `None` if it has none of them.
     pub fn take(&self, configuration: &mut Table) -> Option<Table> {
         let mut own = Table::new();
@@ -261,16 +266,12 @@ pub type ReadExamples<'a> =
 pub fn metrics_of_kinds<M>(
     kinds: &[ExtensionKind<M>],
     used: &[Arc<dyn ExtensionConfig<M>>],
-) -> ExtensionMetrics {
-    let mut metrics = ExtensionMetrics::default();
+) -> RunMetrics {
+    let mut metrics = RunMetrics::default();
     for kind in kinds {
         let config = used.iter().find(|config| config.name() == kind.name);
-        for metric in kind.metrics {
-            match config.is_some_and(|config| config.measures(metric.name)) {
-                true => drop(metrics.measured.insert(metric.name.to_owned())),
-                false => metrics.missing.push(*metric),
-            }
-        }
+        metrics
+            .add(kind.metrics, |metric| config.is_some_and(|config| config.measures(metric.name)));
     }
     metrics
 }

@@ -94,7 +94,7 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
 ///
 /// The run remembers how many rewarded completions each bucket contains. Advantages are computed
 /// from `f(n) · r`, where `r` is the reward, `n` the number of earlier completions in the bucket
-/// and `f` the [`BucketPenalty`]. Only completions with `r ≥ min_reward` are counted and penalised.
+/// and `f` the `penalty`. Only completions with `r ≥ min_reward` are counted and penalised.
 /// The reward itself is left unchanged.
 ///
 /// If a bucket can hold different completions, a copy of a counted one gets 0 and is not counted, as
@@ -281,17 +281,15 @@ impl KnownBuckets {
     }
 }
 
-/// What the filter measures in a step: the change of the reward; the fraction whose reward was at least
-/// halved, of the completions that were counted or copies of counted ones (0 if there are none); the
-/// numbers of buckets and of full buckets in the run so far.
-const METRICS: [MetricSpec; 5] = [
-    MetricSpec::new("diversity_filter/mean", REQUIRED),
-    MetricSpec::new("diversity_filter/std", REQUIRED),
-    MetricSpec::new("diversity_filter/penalized", REQUIRED).if_above(
-        "mode collapse: most rewarded completions fall into diversity filter buckets that are filling up",
-    ),
-    MetricSpec::new("diversity_filter/buckets", REQUIRED),
-    MetricSpec::new("diversity_filter/full_buckets", REQUIRED),
+/// What the filter measures in a step.
+static METRICS: [MetricSpec; 5] = [
+    MetricSpec::new("diversity_filter/mean", "≤ 0", "mean change of the reward by the filter, over the counted completions").requires(REQUIRED),
+    MetricSpec::new("diversity_filter/std", "≥ 0", "standard deviation of the same change").requires(REQUIRED),
+    MetricSpec::new("diversity_filter/penalized", "0 to 1", "fraction whose reward was at least halved, of the completions that were counted or copies of counted ones; 0 if there are none")
+        .requires(REQUIRED)
+        .above("mode collapse: most rewarded completions fall into diversity filter buckets that are filling up"),
+    MetricSpec::new("diversity_filter/buckets", "≥ 0", "number of buckets in the run so far").requires(REQUIRED),
+    MetricSpec::new("diversity_filter/full_buckets", "≥ 0", "number of those that are full").requires(REQUIRED),
 ];
 const REQUIRED: &str = "a [diversity_filter] section";
 

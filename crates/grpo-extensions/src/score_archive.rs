@@ -37,16 +37,36 @@ pub struct ScoreArchive {
     proposed: Option<Vec<Option<f64>>>,
 }
 
-/// What it measures: the number of distinct completions that the reward scored, the mean of the ten best
-/// rewards, the proposals, and the updates with replayed completions.
-const METRICS: [MetricSpec; 7] = [
-    MetricSpec::new("archive/calls", KEPT),
-    MetricSpec::new("archive/top_10", KEPT),
-    MetricSpec::new("proposals/count", PROPOSED),
-    MetricSpec::new("proposals/reward", PROPOSED),
-    MetricSpec::new("replay/reward", REPLAYED),
-    MetricSpec::new("replay/loss", REPLAYED),
-    MetricSpec::new("replay/grad_norm", REPLAYED),
+static METRICS: [MetricSpec; 7] = [
+    MetricSpec::new(
+        "archive/calls",
+        "≥ 0",
+        "number of distinct completions that the reward has scored in the run",
+    )
+    .requires(KEPT),
+    MetricSpec::new("archive/top_10", "", "mean of the ten highest rewards of the run")
+        .requires(KEPT),
+    MetricSpec::new(
+        "proposals/count",
+        "count",
+        "number of the step's proposals, which no other metric includes",
+    )
+    .requires(PROPOSED),
+    MetricSpec::new("proposals/reward", "", "mean reward of the step's proposals")
+        .requires(PROPOSED),
+    MetricSpec::new(
+        "replay/reward",
+        "",
+        "mean reward of the replayed completions over the step's updates with them",
+    )
+    .requires(REPLAYED),
+    MetricSpec::new("replay/loss", "", "mean loss of the same updates").requires(REPLAYED),
+    MetricSpec::new(
+        "replay/grad_norm",
+        "≥ 0",
+        "mean gradient norm of the same updates before clipping",
+    )
+    .requires(REPLAYED),
 ];
 const KEPT: &str = "a [replay] section or train.max_reward_calls";
 const REPLAYED: &str = "a [replay] section with a positive replay.updates";

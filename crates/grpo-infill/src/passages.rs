@@ -78,6 +78,13 @@ impl Passages {
         if options.unit == PassageUnit::Lines {
             source.end_last_line();
         }
+        let is_one_line = characters.is_some_and(|characters| characters.id('\n').is_none());
+        if is_one_line && options.unit != PassageUnit::Line && source.text.contains('\n') {
+            return Err(DataError::Invalid(format!(
+                "`{}` has several lines, but the model has no line break among its characters, because it was trained on single lines; set `unit` to \"line\" (`--unit line` of `grpo fill`)",
+                path.display()
+            )));
+        }
         let mut report = PassageReport::default();
         let kept = lines::kept(&source, options, &mut report);
         let characters = match characters {

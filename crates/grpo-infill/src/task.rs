@@ -1,11 +1,11 @@
 //! The infilling task.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Characters, FAMILIES, FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan,
-    PassageOptions, Passages, Split,
+    Characters, FAMILIES, FillBlanks, JUDGE_METRICS, MASKED_LM_METRICS, MASKED_PROMPTS,
+    MaskedStream, MaskedText, MaskingPlan, PassageOptions, Passages, Split,
 };
 use anyhow::Context;
 use clap::ValueEnum;
@@ -13,7 +13,7 @@ use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
-use grpo_train::{EngineFactory, GrpoConfig, TrainError};
+use grpo_train::{EngineFactory, GrpoConfig, MetricGroup, TrainError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -39,6 +39,10 @@ impl Task for Infill {
 
     fn rewards(&self) -> Vec<RewardKind> {
         vec![RewardKind::from_settings::<InfillConfig>("infill")]
+    }
+
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![JUDGE_METRICS, MASKED_LM_METRICS]
     }
 
     fn families(&self) -> Vec<&'static FamilyKind> {
@@ -96,6 +100,10 @@ impl BlankSections {
 impl Source for BlankSections {
     fn settings(&self) -> Table {
         Table::try_from(self).expect("parsed settings can be written as TOML")
+    }
+
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        self.passages.iter().map(|passages| ("passages", passages.file.clone())).collect()
     }
 
     fn check(&self, trainer: &GrpoConfig, has_data: bool) -> Result<(), ConfigFault> {
@@ -190,8 +198,7 @@ impl Source for BlankSections {
         for fields in extremes(passages.characters(), section.length) {
             reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }
-        let files = vec![("passages", section.file.clone())];
-        Ok(Opened { stream: Box::new(Blanks { train, held_out }), report, files })
+        Ok(Opened { stream: Box::new(Blanks { train, held_out }), report })
     }
 }
 

@@ -193,7 +193,8 @@ fn weights(
         *config = config.clone().untied()?;
     }
     let model = Transformer::new(config, &mut parameters)?;
-    let digest = parameters.finish()?.expect("parameters read from a checkpoint have a digest");
+    let digest = parameters.finish(config.description().layers)?;
+    let digest = digest.expect("parameters read from a checkpoint have a digest");
     Ok((model, digest))
 }
 

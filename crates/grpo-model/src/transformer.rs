@@ -134,7 +134,7 @@ impl Transformer {
         let precision = WeightPrecision::F32;
         let mut parameters = Parameters::of(checkpoint, config.names(), precision, device);
         let model = Self::new(config, &mut parameters)?;
-        parameters.finish()?;
+        parameters.finish(config.description().layers)?;
         Ok(model)
     }
 

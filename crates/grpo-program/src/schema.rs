@@ -141,7 +141,7 @@ fn rollout(tasks: &Tasks, generator: &mut SchemaGenerator) -> Value {
     let engines = tasks.engines();
     let names: Vec<&str> = engines.kinds().iter().map(|kind| kind.name()).collect();
     let engine = json!({
-        "description": "What samples: this program (`local`), or servers. With `local`, the other keys have no effect.",
+        "description": "What samples: this program (`local`), or an engine that the program knows by this name. With `local`, the other keys have no effect.",
         "type": "string",
         "enum": names,
         "default": "local",

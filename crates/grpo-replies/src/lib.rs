@@ -21,8 +21,8 @@ pub use cleaning::{
     RejectedPair, ValidationRules, clean_reply, quality,
 };
 pub use engagement::{
-    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
-    engagement_score, measure_engagement,
+    ENGAGEMENT_METRICS, EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply,
+    EngagementTraining, engagement_score, measure_engagement,
 };
 pub use environment::{ReplyEnvironment, ReplyEvaluation, ReplyStep};
 pub use pair::PairRecord;

@@ -38,6 +38,19 @@ pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::PatternReward;
 
+impl Default for RewardRegistry {
+    /// Returns the task-independent reward types.
+    fn default() -> Self {
+        Self::empty().with([
+            RewardKind::from_settings::<config::AnswerConfig>("answer"),
+            RewardKind::from_settings::<config::PatternConfig>("pattern"),
+            RewardKind::composed::<CompositeConfig, composite::Composite>("composite"),
+            RewardKind::external::<external::CommandConfig>("command"),
+            RewardKind::external::<external::PythonConfig>("python"),
+        ])
+    }
+}
+
 /// Parses a JSON section with the task-independent reward types.
 #[cfg(test)]
 fn parsed(section: serde_json::Value) -> Result<RewardConfig, grpo_data::ConfigFault> {

@@ -25,3 +25,15 @@ pub use registry::{
     Notify,
 };
 pub use stop::{Decode, StopRule, StopStrings};
+
+impl Default for EngineRegistry {
+    /// Returns the engines of this crate, of which [`LOCAL`] is the first.
+    fn default() -> Self {
+        Self::empty().with([LOCAL])
+    }
+}
+
+/// Returns the episodes that every program has, in addition to those of its tasks.
+pub fn episode_kinds() -> Vec<EpisodeKind> {
+    Vec::new()
+}

@@ -29,6 +29,9 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Returns the sections with all defaults.
     fn settings(&self) -> Table;
 
+    /// Returns the files that the source reads, with their roles.
+    fn files(&self) -> Vec<(&'static str, PathBuf)>;
+
     /// Checks the settings together with those of the trainer. `has_data` is true if the
     /// configuration has a `[data]` section.
     ///
@@ -86,8 +89,6 @@ pub struct Opened {
     pub stream: Box<dyn PromptStream>,
     /// Summary for the user.
     pub report: String,
-    /// All files that were read, with their roles.
-    pub files: Vec<(&'static str, PathBuf)>,
 }
 
 /// An endless stream of prompts.

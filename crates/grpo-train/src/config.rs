@@ -5,21 +5,19 @@ mod rounding;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_core::{AdvantageConfig, KlController, Surrogate};
+use grpo_core::{AdvantageConfig, KlController};
 use grpo_data::{ConfigFault, Ranges};
 use grpo_kernels::adds_in_one_order;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, ProductPrecision, RolloutActivations, WeightPrecision};
-use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, StopStrings, create_checked};
+use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, create_checked};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::conditional_metrics::refuse_missing;
-use crate::error::{TrainError, distribution_fault, in_range};
-use crate::guard_config::Guarded;
+use crate::error::{TrainError, distribution_fault};
 use crate::{
-    AdvantageSettings, EvalConfig, ExtensionMetrics, GuardAction, GuardConfig, LossSettings,
-    OptimizerConfig, ReferenceSettings, SamplerCheck, ScheduleConfig, default_guards,
+    AdvantageSettings, EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig,
+    ReferenceSettings, SamplerCheck, ScheduleConfig, default_guards,
 };
 
 /// Bytes of activations that the first update of a step takes from the rollout at most. A larger share
@@ -148,7 +146,7 @@ pub struct SamplingConfig {
     /// Ends a completion with the token that completes one of these strings. The token and the
     /// string stay in the text and are seen by the reward. Only the completion's text is searched:
     /// not the prompt, not across the boundary, not special tokens. Not available without a
-    /// tokenizer. None is empty.
+    /// tokenizer. No string may be empty.
     #[schemars(extend("x-basic" = true))]
     pub stop: Vec<String>,
     /// Completions sampled at the same time; affects memory and speed, [not a bit of the
@@ -209,74 +207,6 @@ impl SamplingConfig {
 }
 
 impl GrpoConfig {
-    /// Validates all settings of a run without extensions.
-    ///
-    /// # Errors
-    /// Returns an error for the first key that is out of range.
-    pub fn check(&self) -> Result<(), ConfigFault> {
-        self.check_with(&ExtensionMetrics::default())
-    }
-
-    /// Validates all settings. Guards can watch the metrics of extensions.
-    ///
-    /// # Errors
-    /// Returns an error for the first key that is out of range.
-    pub fn check_with(&self, extensions: &ExtensionMetrics) -> Result<(), ConfigFault> {
-        let train = &self.train;
-        train.check_ranges("train")?;
-        let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
-        in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
-        let settings = self.sampling.settings(&[]);
-        settings.check().map_err(|fault| distribution_fault("sampling", &fault))?;
-        StopStrings::check(&self.sampling.stop).map_err(|fault| {
-            ConfigFault::from_sentence("sampling.stop", format!("sampling: {fault}"))
-        })?;
-        self.sampling.check_ranges("sampling")?;
-        self.advantages()?;
-        let loss = self.loss.resolve()?;
-        self.schedule.check(&loss, self.kl_controller.is_some())?;
-        let updates = train.updates_per_rollout;
-        if matches!(loss.surrogate, Surrogate::Reinforce {}) && updates > 1 {
-            return Err(ConfigFault::new(
-                "train.updates_per_rollout",
-                format!(
-                    "train.updates_per_rollout = {updates}: the reinforce surrogate has no importance ratio, so every update but the first would be off-policy without correction"
-                ),
-                "set it to 1, or choose a loss with a ratio",
-            ));
-        }
-        let kl_coef = loss.kl.coef;
-        if let Some(controller) = &self.kl_controller {
-            controller.check(kl_coef).map_err(|fault| {
-                let key = match fault.setting() {
-                    "kl_coef" => "loss.kl_coef",
-                    key => key,
-                };
-                ConfigFault::from_sentence(key, fault.to_string())
-            })?;
-            if controller.horizon < completions {
-                let horizon = controller.horizon;
-                return Err(ConfigFault::new(
-                    "kl_controller.horizon",
-                    format!(
-                        "kl_controller.horizon = {horizon} is less than the {completions} completions per step"
-                    ),
-                    "use a horizon of several steps to avoid oscillation",
-                ));
-            }
-        }
-        self.reference.check()?;
-        let evaluates = self.eval.every > 0;
-        for (place, guard) in self.guards.iter().flatten().enumerate() {
-            guard.check(place, &Guarded::Grpo { kl_coef, evaluates, extensions })?;
-        }
-        let corrects = self.sampler_check.corrects(&loss);
-        refuse_missing(&self.guards(), &loss, corrects)?;
-        self.eval.check()?;
-        self.refuse_uncorrected()?;
-        self.optimizer.check("optimizer")
-    }
-
     /// Returns whether an updated reference may have to be reset to the initial one.
     pub(crate) fn can_move_back(&self) -> bool {
         let goes_back = |guard: &GuardConfig| guard.action == GuardAction::RollBack;

@@ -237,3 +237,9 @@ pub(crate) fn refuse_failures<'a>(
     }
     Err(TrainError::Reward { failed, all, of: of(), most, reason: reason.to_owned() })
 }
+
+/// Creates an error for `key` in the guard with this index, counted from 0.
+pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
+    let message = format!("guards[{guard}]: {sentence}");
+    ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
+}

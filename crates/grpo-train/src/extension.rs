@@ -1,10 +1,10 @@
 //! Features that are added to the steps of a run.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::{Completion, ConfigFault, Group, Outcome, Prompt, Purpose, Sample};
+use grpo_metrics::MetricSpec;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, RewardInput, RewardRunner};
 use grpo_rollout::{Engine, StepKey, check_groups};
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
-use crate::extension_metrics::MetricSpec;
 use crate::extension_roles::{ExtensionRole, refuse_conflicts};
 use crate::{Cut, Decode, GradientSum, GrpoConfig, LearnResult, Learner, TrainError};
 
@@ -39,8 +38,9 @@ pub trait StepExtension<M>: Send {
     }
 
     /// Returns whether it sets [`Sample::bonus`](grpo_data::Sample::bonus). The bonus is then a reward
-    /// term with the name of the extension, and its mean and standard deviation are metrics. Only one
-    /// extension of a run can do this.
+    /// term with the name of the extension, and its mean and standard deviation are the metrics
+    /// `{name}/mean` and `{name}/std`, which [`Self::metrics`] declares. Only one extension of a run can
+    /// do this.
     fn sets_bonus(&self) -> bool {
         false
     }
@@ -78,8 +78,9 @@ pub trait StepExtension<M>: Send {
     }
 
     /// Changes how the scored completions of a step count, before the advantages are computed. The
-    /// completions of a sample cannot change, because they are what the policy learns from; a group
-    /// whose samples all lose their outcome is not learned from.
+    /// completions of a sample cannot change, because they are what the policy learns from. A sample
+    /// whose outcome becomes [`Outcome::abstained`] is not learned from; it must keep an outcome, because
+    /// completions are recorded with theirs.
     ///
     /// # Errors
     /// Returns an error if the run must end. The step is then undone in all extensions ([`Self::undo`]).
@@ -415,16 +416,20 @@ pub(crate) fn score<M>(
     for extension in &mut *extensions {
         let (step, ranks) = (scorer.step - 1, scorer.ranks);
         let (added, groups) = (&mut added, &mut *groups);
-        extension.after_rewards(&mut ScoredStep { step, prompts, groups, ranks, scorer, added })?;
+        let mut scored = ScoredStep { step, prompts, groups, ranks, scorer, added };
+        extension.after_rewards(&mut scored)?;
+        refuse_unscored(extension.name(), scored.groups)?;
     }
     let has_bonus = groups.iter().flat_map(|group| &group.samples).any(|of| of.bonus.is_some());
-    if has_bonus && with_bonus(extensions).is_none() {
-        return Err(undeclared("a bonus was set", "StepExtension::sets_bonus"));
+    if has_bonus && bonus_metrics(extensions).is_none() {
+        let methods = "StepExtension::sets_bonus and StepExtension::metrics";
+        return Err(undeclared("a bonus was set", methods));
     }
     Ok(added)
 }
 
-/// Checks that all samples have an outcome. An extension could have returned fewer known scores than samples.
+/// Checks that all samples have an outcome. An extension could have returned fewer known scores than samples,
+/// or removed an outcome.
 fn refuse_unscored(scored_by: &'static str, groups: &[Group]) -> Result<(), TrainError> {
     let samples = || groups.iter().flat_map(|group| &group.samples);
     match samples().filter(|sample| sample.outcome.is_none()).count() {
@@ -437,21 +442,21 @@ fn refuse_unscored(scored_by: &'static str, groups: &[Group]) -> Result<(), Trai
     }
 }
 
-/// Checks that the extensions declare all metrics that they add.
+/// Returns the metrics that the extensions added, with their declarations.
 ///
 /// # Errors
-/// Returns an error that names another metric.
-pub(crate) fn check_metrics<M>(
+/// Returns an error that names a metric that none of them declares.
+pub(crate) fn declared<M>(
     extensions: &StepExtensions<M>,
     added: &[(&'static str, f64)],
-) -> Result<(), TrainError> {
-    let declared = metrics(extensions);
-    match added.iter().find(|(name, _)| !declared.contains(*name)) {
-        Some((name, _)) => {
-            Err(undeclared(&format!("the metric {name} was added"), "StepExtension::metrics"))
-        }
-        None => Ok(()),
-    }
+) -> Result<Vec<(&'static MetricSpec, f64)>, TrainError> {
+    let declaration = |(name, value): &(&'static str, f64)| match metrics(extensions)
+        .find(|metric| metric.name == *name)
+    {
+        Some(metric) => Ok((metric, *value)),
+        None => Err(undeclared(&format!("the metric {name} was added"), "StepExtension::metrics")),
+    };
+    added.iter().map(declaration).collect()
 }
 
 /// Creates the error for what no extension of the run declares.
@@ -505,12 +510,22 @@ pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static s
     extensions.iter().find(|extension| extension.sets_bonus()).map(|extension| extension.name())
 }
 
-/// Returns the names of all metrics of the extensions.
-pub(crate) fn metrics<M>(extensions: &StepExtensions<M>) -> BTreeSet<String> {
-    let of_bonus =
-        with_bonus(extensions).map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
-    let own = extensions.iter().flat_map(|extension| extension.metrics());
-    of_bonus.into_iter().flatten().chain(own.map(|metric| metric.name.to_owned())).collect()
+/// Returns all metrics of the extensions.
+pub(crate) fn metrics<M>(
+    extensions: &StepExtensions<M>,
+) -> impl Iterator<Item = &'static MetricSpec> {
+    extensions.iter().flat_map(|extension| extension.metrics())
+}
+
+/// Returns the metrics of the bonus, its mean and its standard deviation, if an extension sets it and
+/// declares them.
+pub(crate) fn bonus_metrics<M>(extensions: &StepExtensions<M>) -> Option<[&'static MetricSpec; 2]> {
+    let bonus = with_bonus(extensions)?;
+    let of = |what: &str| {
+        let name = format!("{bonus}/{what}");
+        metrics(extensions).find(|metric| metric.name == name)
+    };
+    Some([of("mean")?, of("std")?])
 }
 
 #[cfg(test)]
@@ -551,8 +566,8 @@ mod tests {
         }
 
         fn metrics(&self) -> &'static [MetricSpec] {
-            const METRICS: [MetricSpec; 1] = [MetricSpec::new("counter/steps", "a counter")];
-            &METRICS
+            const METRICS: &[MetricSpec] = &[MetricSpec::new("counter/steps", "count", "steps")];
+            METRICS
         }
 
         fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
@@ -634,21 +649,38 @@ mod tests {
         }
     }
 
+    /// Removes an outcome.
+    struct Remover;
+
+    impl StepExtension<()> for Remover {
+        fn name(&self) -> &'static str {
+            "remover"
+        }
+
+        fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+            step.groups[0].samples[1].outcome = None;
+            Ok(())
+        }
+    }
+
     #[test]
     fn all_completions_have_an_outcome() {
         let mut group = group(vec![Outcome::abstained(); 3]);
         group.samples.iter_mut().for_each(|sample| sample.outcome = None);
         call(&mut Vec::new(), group.clone(), 0).unwrap();
-        let error = call(&mut vec![Box::new(Forgetful)], group, 0).unwrap_err().to_string();
+        let error = call(&mut vec![Box::new(Forgetful)], group.clone(), 0).unwrap_err().to_string();
         assert_eq!(error, "forgetful: 2 of 3 completions were left without an outcome");
+        let error = call(&mut vec![Box::new(Remover)], group, 0).unwrap_err().to_string();
+        assert_eq!(error, "remover: 1 of 3 completions were left without an outcome");
     }
 
     #[test]
     fn metrics_are_declared() {
         let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
         let both: StepExtensions<()> = vec![counter("a"), counter("b")];
-        check_metrics(&both, &[("counter/steps", 1.0)]).unwrap();
-        let error = check_metrics(&both, &[("counter/step", 1.0)]).unwrap_err().to_string();
+        let added = declared(&both, &[("counter/steps", 1.0)]).unwrap();
+        assert_eq!((added[0].0.name, added[0].1), ("counter/steps", 1.0));
+        let error = declared(&both, &[("counter/step", 1.0)]).unwrap_err().to_string();
         assert!(error.contains("the metric counter/step was added"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use burn::tensor::TensorData;
 use grpo_core::{
-    AdaptiveKl, EntropyController, KlConfig, LossConfig, advantages_against,
+    AdaptiveKl, EntropyController, KlConfig, LossConfig, REFERENCE_METRICS, advantages_against,
     weighted_group_advantages,
 };
 use grpo_data::{Bonus, Completion, ConfigFault, Group, Sample};
@@ -26,7 +26,6 @@ pub use result::{FurtherUpdate, LearnResult, Update};
 use crate::collate::micro_batches;
 use crate::error::supported;
 use crate::guard_config::{GuardAction, GuardConfig};
-use crate::metric_names::OF_REFERENCE;
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
@@ -299,7 +298,8 @@ impl<M: LanguageModel> Learner<M> {
     fn measures_kl(&self) -> bool {
         let has_penalty = self.loss.kl.coef != 0.0 || self.progress.kl_coef != 0.0;
         let acts = |guard: &GuardConfig| {
-            guard.action != GuardAction::Warn && OF_REFERENCE.contains(&&*guard.watch)
+            guard.action != GuardAction::Warn
+                && REFERENCE_METRICS.iter().any(|metric| metric.name == guard.watch)
         };
         has_penalty
             || self.is_kl_due

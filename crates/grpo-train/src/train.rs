@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
-use crate::evaluation::{Evaluated, Evaluation};
+use crate::evaluated::Evaluated;
+use crate::evaluation::Evaluation;
 use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Decode, Ending, ExtensionMetrics, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics,
+    Decode, Ending, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics, RunMetrics,
     StepReport, TrainError,
 };
 
@@ -127,8 +128,8 @@ impl<M: LanguageModel> Grpo<M> {
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         let Parts { policy, reference, engine, reward, mut extensions, .. } = parts;
         let Parts { longest_prompt, epoch, decode, .. } = parts;
-        let measured = extension::metrics(&extensions);
-        config.check_with(&ExtensionMetrics { measured, missing: Vec::new() })?;
+        let measured = extension::metrics(&extensions).collect();
+        config.check_with(RunMetrics { measured, missing: Vec::new() })?;
         extension::check(&mut extensions, &config)?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*engine, group_size, longest_prompt, &decode)?;
@@ -214,9 +215,8 @@ impl<M: LanguageModel> Training<M> {
             evaluation.interrupted_by(interrupt).distributed_over(grpo.learner.ranks())
         };
         let evaluation = evaluation.map(like_steps);
-        let metrics = grpo.extensions.iter().flat_map(|extension| extension.metrics()).copied();
         Self {
-            guards: Guards::new(&grpo.config.guards()).with_metrics(metrics.collect()),
+            guards: Guards::new(&grpo.config.guards()),
             grpo,
             evaluation,
             progress: TrainingProgress { has_scored: Some(false), ..TrainingProgress::default() },
@@ -325,7 +325,7 @@ impl<M: LanguageModel> Training<M> {
                 self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
-        let triggers = self.guards.observe(self.progress.steps.into(), &metrics)?;
+        let triggers = self.guards.observe(self.progress.steps.into(), &metrics);
         let ending = Ending::of_triggers(self.progress.steps, &triggers).or_else(|| self.no_gain());
         let ending = ending.or_else(|| self.ended());
         if let Some(Ending::Stopped { message }) = &ending {

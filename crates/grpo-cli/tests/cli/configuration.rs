@@ -315,6 +315,11 @@ fn a_configuration_can_be_checked_alone() {
         "note         reward.file: file none.py does not exist; expected a Python file with the reward function\n",
     ];
     assert!(noted.stdout.contains(&format!("{model}{reward}")), "{}", noted.stdout);
+    for source in ["conditions.file=nope.csv", "conditions.molecules=nope.csv"] {
+        let noted = place.succeed(&["train", "train.toml", "--check", "--set", source]);
+        let note = "note         nope.csv does not exist yet; check the path\n";
+        assert!(noted.stdout.contains(note), "{}", noted.stdout);
+    }
     let noted = place.succeed(&["train", "train.toml", "--check", "--set", "adapter=base"]);
     let adapter = "note         base is a run folder without a trained adapter\n";
     assert!(noted.stdout.contains(adapter), "{}", noted.stdout);

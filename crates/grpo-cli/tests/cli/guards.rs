@@ -44,7 +44,7 @@ fn reports_an_invalid_guard_with_its_line() {
     );
     place("[[guards]]\nwatch = \"eval_reward\"\nbelow = 0.1\naction = \"stop\"\n").refuse(
         &["train", "train.toml", "--set", "eval.every=0"],
-        "train.toml:32: guards[0]: watch = \"eval_reward\" is measured by evaluations, but this run has none; set eval.every",
+        "train.toml:32: guards[0]: watch = \"eval_reward\": this run has no such metric; it requires eval.every",
     );
     refused(
         "[[guards]]\nwatch = \"kl\"\nabov = 1.0\naction = \"warn\"\n",

@@ -5,6 +5,7 @@ mod audit;
 mod audit_ledger;
 mod bench;
 mod bench_pmo;
+mod checkout;
 mod cleaning;
 mod completions;
 mod conditions;

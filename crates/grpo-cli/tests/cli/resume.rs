@@ -10,7 +10,7 @@ use grpo_run::sha256_of_file;
 use serde_json::{Map, Value, json};
 use snapbox::str;
 
-use crate::support::{Ended, Place, signal, train_toml};
+use crate::support::{Ended, Place, metric_table, signal, train_toml};
 use crate::tampering_kinds::edit_json;
 use crate::training_texts;
 
@@ -48,22 +48,16 @@ pub(crate) fn result(run: &Path) -> Result {
     }
 }
 
-/// The lines of `metrics.jsonl` without what depends on timing.
+/// The lines of `metrics.jsonl` without what depends on the machine.
 pub(crate) fn metrics(run: &Path) -> Vec<Map<String, Value>> {
+    let table = metric_table();
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let line = |line| {
         let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
-        line.retain(|name, _| !is_of_machine(name));
+        line.retain(|name, _| !table.is_of_machine(name));
         line
     };
     text.lines().map(line).collect()
-}
-
-fn is_of_machine(name: &str) -> bool {
-    name.starts_with("time/")
-        || name.starts_with("memory/")
-        || ["step_time", "tokens_per_second", "generation_time", "reward_cache/hits"]
-            .contains(&name)
 }
 
 pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
@@ -154,7 +148,7 @@ fn a_killed_run_with_stale_rollouts_ends_as_one_that_was_not() {
     place.succeed(&["train", "--resume", "whole", "--verify"]);
     place.refuse(
         &["replay", "whole", "--step", "1", "--prompt", "0", "--sample", "0"],
-        str!["grpo replay cannot replay runs with train.staleness = 2, whose rollouts were sampled by earlier policies"],
+        str!["`grpo replay` cannot replay runs with train.staleness = 2, whose rollouts were sampled by earlier policies"],
     );
 }
 

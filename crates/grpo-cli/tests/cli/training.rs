@@ -6,22 +6,13 @@ use grpo_run::RunFolder;
 use serde_json::{Map, Value};
 use snapbox::str;
 
+use crate::resume;
 use crate::support::{Ended, Place, small_model};
 use crate::texts::entries;
 
 /// Returns the lines of `metrics.jsonl` without timings.
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
-    let text = place.read(&format!("{run}/metrics.jsonl"));
-    text.lines()
-        .map(|line| {
-            let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
-            line.retain(|name, _| {
-                !["time/", "memory/"].iter().any(|folder| name.starts_with(folder))
-                    && !["step_time", "tokens_per_second"].contains(&name.as_str())
-            });
-            line
-        })
-        .collect()
+    resume::metrics(&place.path(run))
 }
 
 #[test]
@@ -139,7 +130,7 @@ fn a_sampler_that_is_not_the_trainer_is_corrected() {
     for line in metrics(&place, "run") {
         assert_eq!(line["sampling/sampling_logp_difference/max"].as_f64(), Some(0.0));
     }
-    let rounded = ["--set", "sampling.weights=bf16"];
+    let rounded = ["--set", "sampling.weights=q8"];
     let ended = train("refused", &rounded);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("a different policy than the trained one"), "{}", ended.stderr);

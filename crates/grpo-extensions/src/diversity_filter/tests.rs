@@ -232,9 +232,11 @@ fn its_default_guard_explains_itself() {
     let config = config(2, BucketPenalty::Step);
     let filter = ConfiguredFilter { config, bucketing: Bucketing::TEXT };
     let guards = ExtensionConfig::<()>::guards(&filter);
-    let mut guards = Guards::new(&guards).with_metrics(METRICS.to_vec());
-    let metrics = Metrics::of_pairs(&[("diversity_filter/penalized", 0.75)]);
-    let triggers = (1..=5).flat_map(|step| guards.observe(step, &metrics).unwrap());
+    let mut guards = Guards::new(&guards);
+    let penalized = METRICS.iter().find(|metric| metric.name == "diversity_filter/penalized");
+    let mut metrics = Metrics::default();
+    metrics.push_declared(penalized.unwrap(), 0.75);
+    let triggers = (1..=5).flat_map(|step| guards.observe(step, &metrics));
     assert_eq!(
         triggers.map(|trigger| trigger.message).collect::<Vec<_>>(),
         [

@@ -175,10 +175,11 @@ fn proposals_are_new() {
 fn learner(loss: &str) -> Learner<Transformer> {
     let config = MolGptConfig::new(5, 16, 1, 2, 8).to_config().unwrap();
     let policy = Transformer::random(&config, 3, &Device::flex().autodiff()).unwrap();
-    let config: GrpoConfig = toml::from_str(&format!(
-        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
+    let mut config: GrpoConfig = toml::from_str(&format!(
+        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}",
     ))
     .unwrap();
+    config.sampler_check.tolerance = 1e9;
     // The reference differs from the policy.
     let reference = config_reference(&policy);
     Learner::new(policy, reference, &config).unwrap()

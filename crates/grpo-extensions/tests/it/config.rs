@@ -36,10 +36,10 @@ fn guards_on_metrics_of_extensions() {
     );
     assert_eq!(all.len(), kinds.len());
     for metric in kinds.iter().flat_map(|kind| kind.metrics) {
-        guarded(metric.name).check_with(&metrics_of_kinds(&kinds, &all)).unwrap();
+        guarded(metric.name).check_with(metrics_of_kinds(&kinds, &all)).unwrap();
         let without = metrics_of_kinds(&kinds, &[]);
         assert_eq!(
-            guarded(metric.name).check_with(&without).unwrap_err().to_string(),
+            guarded(metric.name).check_with(without).unwrap_err().to_string(),
             format!(
                 "guards[0]: watch = \"{}\": this run has no such metric; it requires {}",
                 metric.name, metric.requires
@@ -48,13 +48,13 @@ fn guards_on_metrics_of_extensions() {
     }
     // A limit of calls has an archive, but replays nothing.
     let limited = metrics_of_kinds(&kinds, &configured("[train]\nmax_reward_calls = 9"));
-    guarded("archive/calls").check_with(&limited).unwrap();
-    let error = guarded("replay/loss").check_with(&limited).unwrap_err().to_string();
+    guarded("archive/calls").check_with(limited.clone()).unwrap();
+    let error = guarded("replay/loss").check_with(limited.clone()).unwrap_err().to_string();
     assert!(
         error.ends_with("it requires a [replay] section with a positive replay.updates"),
         "{error}"
     );
-    let slip = guarded("combined/diversty").check_with(&metrics_of_kinds(&kinds, &all));
+    let slip = guarded("combined/diversty").check_with(metrics_of_kinds(&kinds, &all));
     let error = slip.unwrap_err().to_string();
     assert!(error.contains("did you mean 'combined/diversity'?"), "{error}");
 }

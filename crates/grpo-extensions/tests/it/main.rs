@@ -1,7 +1,9 @@
 //! Integration tests, in a single binary.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod combined;
 mod config;
+mod metrics;
 #[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
 #[path = "../../../grpo-train/tests/it/oracle.rs"]
 mod oracle;

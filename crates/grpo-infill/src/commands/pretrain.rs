@@ -95,7 +95,8 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
     let settings = file.settings(&origin)?;
     if arguments.check {
         let start = file.start.iter().map(|path| ("model", path));
-        let inputs = start.chain([("data", &file.data.file)]);
+        let judge = file.modifiers.judge.iter().map(|judge| ("judge", &judge.model));
+        let inputs = start.chain([("data", &file.data.file)]).chain(judge);
         say_checked(arguments.configuration()?, &file.run, arguments.force, inputs)?;
         return Ok(());
     }

@@ -183,14 +183,8 @@ fn judge_of(data: &MaskedData, length: usize) -> SequenceScorer {
 }
 
 fn steps() -> StepsConfig {
-    let optimizer = grpo_train::OptimizerConfig {
-        learning_rate: 1e-3,
-        betas: [0.9, 0.95],
-        epsilon: 1e-8,
-        weight_decay: 0.0,
-        weight_decay_on: grpo_train::Decayed::Linear,
-        max_grad_norm: 1.0,
-    };
+    let new = grpo_train::OptimizerConfig::new(1e-3);
+    let optimizer = grpo_train::OptimizerConfig { weight_decay: 0.0, ..new };
     StepsConfig {
         steps: 10,
         batch_size: 6,

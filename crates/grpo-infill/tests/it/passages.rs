@@ -120,6 +120,15 @@ fn reports_an_unknown_character_with_its_line() {
         "smiles\n\nCN\n\nFC\nNN\n",
         "a.smi:5: 'F' (character 1 of \"FC\") is not one of the 3 characters of the model; replace it, or train a model on text that has it",
     );
+    for unit in [PassageUnit::Lines, PassageUnit::Window] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = write(&folder, "a.smi", "CN\nOC\n");
+        let shown =
+            format!("`{}` has several lines, but the model has no line break", file.display());
+        let error = Passages::read(&PassageOptions { file, ..options(unit, 8) }, Some(&known));
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(&shown) && error.contains("`--unit line`"), "{error}");
+    }
     let fits = read("CN\nOC\n", &options(PassageUnit::Line, 8)).unwrap();
     assert_eq!(fits.characters(), &known);
 }

@@ -121,6 +121,11 @@ impl Source for ConditionsSection {
         Table::from_iter([("conditions".to_owned(), section.into())])
     }
 
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let file = self.file.iter().map(|file| ("conditions", file.clone()));
+        file.chain(self.molecules.iter().map(|file| ("molecules", file.clone()))).collect()
+    }
+
     fn check(&self, trainer: &GrpoConfig, has_data: bool) -> Result<(), ConfigFault> {
         let drawn = !self.properties.is_empty() || !self.scaffolds.is_empty();
         let given = [self.file.is_some(), self.molecules.is_some(), drawn];
@@ -200,14 +205,11 @@ impl Source for ConditionsSection {
                 scaffolds.len()
             ),
         };
-        let files = self.file.iter().map(|file| ("conditions", file.clone()));
-        let files = files.chain(self.molecules.iter().map(|file| ("molecules", file.clone())));
-        let files = files.collect();
         let section = self.clone();
         let vocabulary = vocabulary.clone();
         let stream = Stream { section, rows, scaffolds, conditions, vocabulary, seed };
         stream.check(reward)?;
-        Ok(Opened { stream: Box::new(stream), report, files })
+        Ok(Opened { stream: Box::new(stream), report })
     }
 }
 

@@ -14,7 +14,7 @@ use grpo_task::models::{Trained, read};
 use grpo_task::output::sentence;
 use grpo_task::task::Tasks;
 use grpo_task::violations::{PropertyViolation, violations_of};
-use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
+use grpo_train::{ReferenceFrom, ReferenceSettings};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -42,7 +42,7 @@ pub(crate) fn findings(
         trained: Some(kind(&file)),
         checkpoint_every: u64::from(file.settings.save.every),
         min_gain: file.trainer.eval.min_gain,
-        is_machine: Metrics::is_machine,
+        metrics: file.extensions.metrics(),
     };
     let records = audit_records(&folder, &plan);
     let mut faults = Vec::new();

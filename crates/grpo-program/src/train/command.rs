@@ -131,7 +131,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
             let resume = Resume { run: earlier, verify, is_finished, rollout_url, run_reward };
             let session = Session::resume(&resume, *tasks, flag, ranks)?;
             if let Some(finished) = finished {
-                finished.say(earlier);
+                finished.say();
                 return Ok(());
             }
             session
@@ -227,8 +227,12 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     }
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
-        error =
-            error.context(format!("the state could not be saved completely: {}", sentence(&lost)));
+        let (incomplete, lost) = ("the state could not be saved completely", sentence(&lost));
+        // The same fault may have ended the run.
+        error = match lost == sentence(&error) {
+            true => error.context(incomplete),
+            false => error.context(format!("{incomplete}: {lost}")),
+        };
     }
     error.context(format!("training run {} ended early", folder.path().display()))
 }

@@ -130,6 +130,9 @@ impl Session {
         if verify {
             file.refuse_unrepeatable("--verify")?;
         }
+        if !is_finished {
+            folder.check_writable()?;
+        }
         file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");
         let last = RecordedSteps::after(&folder, 0)?.last();

@@ -11,7 +11,9 @@ use grpo_extensions::{
 use grpo_model::Policy;
 use grpo_run::Plan;
 use grpo_task::task::Tasks;
-use grpo_train::{GrpoConfig, GuardConfig, StepExtensions, default_guards};
+use grpo_train::{
+    GrpoConfig, GuardConfig, MetricTable, StepExtensions, default_guards, step_metrics,
+};
 use toml::{Table, Value};
 
 /// Extensions of a run, in the order in which a step calls them.
@@ -60,8 +62,13 @@ impl Extensions {
     /// # Errors
     /// Returns an error that names the key if a value is out of range or two contradict each other.
     pub(crate) fn check(&self, config: &GrpoConfig, has_prompts: bool) -> Result<(), ConfigFault> {
-        config.check_with(&metrics_of_kinds(&self.kinds, &self.used))?;
+        config.check_with(metrics_of_kinds(&self.kinds, &self.used))?;
         check_extensions(&self.used, config, has_prompts)
+    }
+
+    /// Returns the metrics of runs with any extensions.
+    pub(crate) fn metrics(&self) -> MetricTable {
+        MetricTable::new(step_metrics().chain(self.kinds.iter().map(ExtensionKind::metric_group)))
     }
 
     /// Checks that a recorded step can be replayed.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{ConfigFault, Shortened, deserialize_settings, keys_of};
-use grpo_report::command_of;
 use grpo_rewards::{IdentifiedReward, Reward, RewardConfig};
 use grpo_rollout::{EpisodeKind, EpisodeSection};
 use grpo_run::{RenamedInput, RunFolder};
@@ -13,7 +12,7 @@ use grpo_task::config;
 use grpo_task::config::Origin;
 use grpo_task::device;
 use grpo_task::eval::RowFormat;
-use grpo_task::run_files::config_with_inputs;
+use grpo_task::run_files::{config_with_inputs, or_changed_config, refuse_other_command};
 use grpo_task::task::Tasks;
 use grpo_task::used_inputs::renamed_inputs;
 use grpo_train::{GrpoConfig, TrainError};
@@ -38,14 +37,7 @@ impl TrainFile {
         if path.with_file_name("run.json").is_file() {
             config::drop_removed(&mut layers.value);
         }
-        let (command, path) = match layers.value.contains_key("stages") {
-            true => ("run", path.display()),
-            false => (command_of(&layers.value), path.display()),
-        };
-        anyhow::ensure!(
-            command == "train",
-            "{path} is a configuration of `grpo {command}`; run `grpo {command} {path}`"
-        );
+        refuse_other_command(&layers.value, path, "train")?;
         Self::parse(layers, tasks)
     }
 
@@ -72,7 +64,9 @@ impl TrainFile {
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
         let layers = config_with_inputs(folder, "train", renamed)?;
-        Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
+        Self::parse(layers, tasks)
+            .with_context(|| format!("`{run}` is not a run of `grpo train`"))
+            .map_err(|error| or_changed_config(folder, error))
     }
 
     /// Parses the sections of tasks first, then the shared ones.

@@ -120,14 +120,15 @@ impl TrainFile {
         self.rollout.config().files().into_iter().chain(of_episode).collect()
     }
 
-    /// Describes the files of the reward, the engine, the episode and the extensions that are missing or cannot be read,
-    /// and what writes them according to the configurations next to this one.
+    /// Describes the files of the reward, the prompt source, the engine, the episode and the extensions that
+    /// are missing or cannot be read, and what writes them according to the configurations next to this one.
     pub(crate) fn missing_files(&self, configuration: &Path) -> Vec<String> {
         let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
         let mut problems = Vec::new();
         let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
         let examples = self.extensions.example_files().into_iter().map(|file| ("examples", file));
-        let others = examples.chain(self.rollout_files()).collect();
+        let of_source = self.source.iter().flat_map(|source| source.files());
+        let others = examples.chain(of_source).chain(self.rollout_files()).collect();
         for files in [of_reward, of_extensions, Ok(others)] {
             match files {
                 Ok(files) => {

@@ -19,7 +19,7 @@ use grpo_report::{Scores, distributions};
 use grpo_run::{DataFile, lock_folder, sha256};
 use serde::Serialize;
 
-use grpo_task::output::{is_same_place, refuse_input, say};
+use grpo_task::output::{create_folder, is_same_place, refuse_input, say};
 use grpo_task::task::{CommandGroup, TaskCommand};
 
 #[derive(Debug, Args)]
@@ -205,8 +205,7 @@ fn write_split(
         "{} does not hold this split; write it without --verify",
         folder.display()
     );
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    create_folder(folder)?;
     // Two concurrent splits could leave a mixture of their files, with some pairs in both phases.
     let own = open()?;
     refuse_foreign(&own)?;

@@ -1,6 +1,6 @@
 //! Settings that are common to all external rewards.
 
-use grpo_data::{ConfigFault, Ranges};
+use grpo_data::{ConfigFault, LARGEST_REWARD, Ranges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ pub(super) enum Invalid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SendWord {
-    /// See [`Invalid::Word`].
+    /// They are sent like all other completions.
     Send,
 }
 
@@ -96,9 +96,11 @@ impl Settings {
             key: fault.key.trim_start_matches("reward.").to_owned(),
             ..fault
         })?;
-        if let Some(reward) = self.invalid_reward().filter(|reward| !reward.is_finite()) {
+        if let Some(reward) =
+            self.invalid_reward().filter(|reward| reward.is_nan() || reward.abs() > LARGEST_REWARD)
+        {
             return ConfigFault::refuse(format!(
-                "reward.invalid = {reward} is out of range; expected a finite number or \"send\""
+                "reward.invalid = {reward:e} is out of range; expected a number up to {LARGEST_REWARD:e} in magnitude, or \"send\""
             ));
         }
         match self.cache == Some(true) && !self.deterministic {

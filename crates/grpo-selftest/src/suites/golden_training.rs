@@ -217,12 +217,12 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
         guards: None,
         sampler_check: SamplerCheck { above: None, tolerance: f64::MAX },
         optimizer: OptimizerConfig {
-            learning_rate: expected.optimizer.lr,
             betas: expected.optimizer.betas,
             epsilon: expected.optimizer.eps,
             weight_decay: expected.optimizer.weight_decay,
             weight_decay_on: Decayed::All,
             max_grad_norm: expected.max_grad_norm,
+            ..OptimizerConfig::new(expected.optimizer.lr)
         },
         schedule: ScheduleConfig::default(),
         eval: EvalConfig::default(),

@@ -340,7 +340,9 @@ fn guards_on_metrics_of_other_settings() {
         ("cispo_clip_ratio", "a loss with the surrogate `cispo`"),
         ("vespo/phi_seq_mean", "a loss with the surrogate `vespo`"),
         ("off_policy/dropped_ratio", "loss.off_policy_threshold"),
-        ("sampling/corrected", correction),
+        ("sampling/corrected", "sampler_check.above = \"correct\""),
+        ("eval_reward", "eval.every"),
+        ("eval_self_bleu", "eval.every and an eval.group_size above 1"),
         ("sampling/importance_sampling_ratio/min", correction),
     ] {
         let expected = format!(

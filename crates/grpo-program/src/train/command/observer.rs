@@ -17,7 +17,7 @@ use grpo_task::output::is_quiet;
 use grpo_task::run_log::{Line, RunLog, observer_error, resumed};
 use grpo_task::task::BestFiles;
 use grpo_train::{
-    Ending, GuardAction, GuardTrigger, Metrics, SamplerCheck, StepDone, StepReport, TrainError,
+    Ending, GuardAction, GuardTrigger, SamplerCheck, StepDone, StepReport, TrainError,
     TrainObserver, Training,
 };
 
@@ -91,7 +91,8 @@ impl Observer {
             folder.restore_aside(roll_backs)?;
         }
         let is_resumed = session.is_resumed && !is_rolling_back;
-        let (log, lines) = RunLog::open(folder, done, roll_backs, save.checkpoints(), is_resumed)?;
+        let (section, described) = (save.checkpoints(), file.extensions.metrics());
+        let (log, lines) = RunLog::open(folder, done, roll_backs, section, is_resumed, described)?;
         let ledger = folder.ledger_from(done + 1)?;
         let size = StepSize {
             completions: train.prompts_per_step as usize * train.group_size,
@@ -328,7 +329,7 @@ impl Observer {
         });
         let metrics_line = serde_json::to_value(metrics)?.to_string();
         let recorded = RecordedHashes {
-            metrics: RecordedHashes::of_metrics(&metrics_line, Metrics::is_machine)
+            metrics: RecordedHashes::of_metrics(&metrics_line, |name| metrics.is_of_machine(name))
                 .context("a line of metrics.jsonl is not an object")?,
             completions: completions.as_deref().map(RecordedHashes::of_completions),
         };
