@@ -228,6 +228,23 @@ impl OwnFolder {
         Ok(())
     }
 
+    /// Creates a symbolic link to `target`, which may lack.
+    ///
+    /// # Errors
+    /// Returns an error if the name is in use, or if links cannot be created. If the system has none,
+    /// its kind is [`ErrorKind::Unsupported`].
+    pub fn create_link(&self, target: &Path, name: impl AsRef<Path>) -> io::Result<()> {
+        self.parent_to_change(name.as_ref())?.create_link(target, last(name.as_ref()))
+    }
+
+    /// Returns the target of a symbolic link as it stands in the link.
+    ///
+    /// # Errors
+    /// Returns an error if the name is not that of a link, or if it cannot be read.
+    pub fn link_target(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {
+        Ok(self.parent(name.as_ref())?.link_target(last(name.as_ref()))?.into())
+    }
+
     /// Renames a file or folder. An existing file of the new name is replaced. Links are renamed and
     /// replaced themselves.
     ///

@@ -32,6 +32,7 @@ use crate::evaluate::score::ScoreArguments;
 use crate::inspect::adapter_layers::AdapterLayersArguments;
 use crate::inspect::attention::AttentionArguments;
 use crate::inspect::devices::DevicesArguments;
+use crate::models::download::DownloadArguments;
 use crate::orchestrate::pipeline::PipelineArguments;
 use crate::orchestrate::sweep::SweepArguments;
 
@@ -167,6 +168,12 @@ pub(crate) enum Command {
     Logprob(LogprobArguments),
     /// Merge an adapter into the weights of its model
     Merge(MergeArguments),
+    /// Download a model or data from the Hugging Face hub
+    ///
+    /// Commands that are given a name download it themselves. This command does so ahead, e.g. before a
+    /// job without a network, and takes the newest commit. Prints the folder of the files. An interrupted
+    /// download is resumed, and each file is checked by its hash.
+    Download(DownloadArguments),
     /// Create a model folder with random weights from a config.json
     Init(InitArguments),
     /// Train a tokenizer (byte-level BPE with chat tokens) on text

@@ -7,7 +7,7 @@ mod reading;
 mod start;
 pub(crate) mod trial;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -16,6 +16,7 @@ use grpo_model::Policy;
 use grpo_rewards::RewardConfig;
 use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
 use grpo_task::config::Origin;
+use grpo_task::hub;
 use grpo_task::source::Source;
 use grpo_task::train_settings::TrainSettings;
 use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
@@ -65,6 +66,25 @@ impl TrainFile {
         let prompts = self.data.as_ref().map(PromptSection::file);
         let data = prompts.into_iter().chain(&self.trainer.eval.file).map(|path| ("data", path));
         std::iter::once(("model", &self.settings.model)).chain(adapter).chain(data)
+    }
+
+    /// Replaces names of the hub by paths in its cache. Files that the cache lacks are downloaded.
+    pub(crate) fn find_on_hub(&mut self) -> anyhow::Result<()> {
+        let said = |key: &str, path: &Path| format!("{key} = \"{}\"", path.display());
+        let TrainSettings { model, adapter, eval, .. } = &mut self.settings;
+        *model = hub::model_folder(model).with_context(|| said("model", model))?;
+        if let Some(adapter) = adapter {
+            *adapter = hub::model_folder(adapter).with_context(|| said("adapter", adapter))?;
+        }
+        if let Some(file) = &mut eval.file {
+            *file = hub::data_file(file).with_context(|| said("eval.file", file))?;
+        }
+        if let Some(data) = &mut self.data {
+            let file = data.file();
+            let found = hub::data_file(file).with_context(|| said("data.file", file))?;
+            *data = data.with_file(&found);
+        }
+        Ok(())
     }
 
     /// Returns the sections of the trainer with what the prompt source and the extensions decide.

@@ -9,6 +9,7 @@ pub mod device;
 pub mod eval;
 mod example_hint;
 pub mod generate;
+pub mod hub;
 pub mod interrupt;
 pub mod models;
 pub mod output;

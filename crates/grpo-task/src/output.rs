@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Row, Table, presets};
 use grpo_data::{short_text, without_passwords};
+use grpo_hub::is_name;
 use grpo_rewards::EmbedderConfig;
 use grpo_run::{Existing, RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -147,7 +148,12 @@ pub fn say_checked<'a>(
         configuration.display()
     ));
     for (role, path) in inputs {
-        if !path.exists() {
+        if is_name(path) {
+            say(format_args!(
+                "note         {} is looked for in the cache of the hub, and downloaded, when the run starts",
+                path.display()
+            ));
+        } else if !path.exists() {
             let writer = writer(configuration, path).map(|writer| format!("; {writer}"));
             let writer = writer.unwrap_or_default();
             say(format_args!("note         {} does not exist yet{writer}", path.display()));

@@ -18,11 +18,12 @@ pub struct TrainSettings {
     /// Run folder, new or empty.
     #[schemars(extend("x-basic" = true))]
     pub run: PathBuf,
-    /// Model folder to start from.
+    /// Model to start from: a folder, or a name of the Hugging Face hub such as `org/name` or
+    /// `org/name@revision`, which is downloaded.
     #[schemars(extend("x-basic" = true))]
     pub model: PathBuf,
-    /// Adapter folder (PEFT format) to continue training on the unchanged `model`; excludes
-    /// `[lora]`.
+    /// Adapter (PEFT format), a folder or a name of the hub, to continue training on the unchanged
+    /// `model`; excludes `[lora]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-basic" = true))]
     pub adapter: Option<PathBuf>,

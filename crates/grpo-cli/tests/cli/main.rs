@@ -21,6 +21,9 @@ mod explain;
 #[path = "../../../grpo-servers/tests/it/vllm/fake.rs"]
 #[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod fake_vllm;
+#[path = "../../../grpo-hub/tests/it/fake.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-hub, which use all of it")]
+mod fake_hub;
 mod fill;
 mod first_hour;
 mod folders;
@@ -30,6 +33,7 @@ mod guards;
 mod help;
 mod hostile;
 mod hub_models;
+mod hub_names;
 mod import_molgpt;
 mod import_trl;
 mod infill_parts;

@@ -65,6 +65,15 @@ impl Handle {
         fs::create_dir(self.0.join(name))
     }
 
+    /// Links need special rights on such systems.
+    pub(super) fn create_link(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn link_target(&self, name: &Path) -> io::Result<OsString> {
+        Ok(fs::read_link(self.0.join(name))?.into_os_string())
+    }
+
     pub(super) fn rename(&self, from: &Path, target: &Self, to: &Path) -> io::Result<()> {
         fs::rename(self.0.join(from), target.0.join(to))
     }

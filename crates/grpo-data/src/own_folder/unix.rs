@@ -10,9 +10,9 @@ use std::path::Path;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::foreign::FileKind;
 
@@ -77,6 +77,14 @@ impl Handle {
 
     pub(super) fn create_folder(&self, name: &Path) -> io::Result<()> {
         Ok(mkdirat(&self.0, name, Mode::from_bits_truncate(0o777))?)
+    }
+
+    pub(super) fn create_link(&self, target: &Path, name: &Path) -> io::Result<()> {
+        Ok(symlinkat(target, &self.0, name)?)
+    }
+
+    pub(super) fn link_target(&self, name: &Path) -> io::Result<OsString> {
+        Ok(readlinkat(&self.0, name)?)
     }
 
     pub(super) fn rename(&self, from: &Path, target: &Self, to: &Path) -> io::Result<()> {

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 use grpo_model::{StoredAs, WeightPrecision};
-use grpo_task::args::{MEMORY, precision};
+use grpo_task::args::{MEMORY, model_or_name, precision};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo logprob --model models/Qwen3-0.6B --input examples.jsonl -o scores.jsonl
   grpo logprob --model data/molecules/prior --input molecules.jsonl --full distributions.parquet")]
 pub(crate) struct LogprobArguments {
-    /// Model folder
-    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    /// Model folder, or a name of the Hugging Face hub (org/name)
+    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     pub(crate) adapter: Option<PathBuf>,
     /// Completion file (JSON lines or Parquet) with `prompt` and `completion` (text or ids), or
     /// with `prompt_ids` and `completion_ids`; ids need no tokenizer
@@ -51,11 +51,11 @@ pub(crate) struct LogprobArguments {
 
 Weights that would not be finite are refused.")]
 pub(crate) struct MergeArguments {
-    /// Model folder on which the adapter was trained
-    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    /// Model on which the adapter was trained: a folder, or a name of the Hugging Face hub
+    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     pub(crate) adapter: PathBuf,
     /// Model folder to create
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]

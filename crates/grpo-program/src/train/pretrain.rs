@@ -18,6 +18,7 @@ use grpo_task::data::{
     DataFormat, NewCodec, NewModel, ReadExamples, ReadFrom, SharedKeys, check_thinking,
 };
 use grpo_task::device;
+use grpo_task::hub;
 use grpo_task::models::{Loaded, Trained, Writer, load};
 use grpo_task::output::{say, say_checked, say_embedders_checked};
 use grpo_task::phase::Phase;
@@ -155,7 +156,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     file.check(&origin)?;
     let (section, formats) = (std::mem::take(&mut file.data), tasks.data_formats());
     check_file_name(&section, &formats).map_err(|fault| origin.locate(fault))?;
-    let data = DataSection::<DataKeys>::parse(section, &formats)
+    let mut data = DataSection::<DataKeys>::parse(section, &formats)
         .map_err(|fault| origin.misread(&fault.below("data")))?;
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
@@ -177,6 +178,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         }
         return Ok(());
     }
+    find_on_hub(&mut file, &mut data)?;
     let device = device::device()?.autodiff();
     let phase = Phase::begin(format!("loading the model and {}", data.keys.file.display()));
     let loaded = starting_point(&file, &data, tasks, &device)?;
@@ -244,6 +246,20 @@ impl PretrainFile {
         }
         self.save.check(origin)
     }
+}
+
+/// Replaces names of the hub by paths in its cache. Files that the cache lacks are downloaded.
+fn find_on_hub(file: &mut PretrainFile, data: &mut DataSection<DataKeys>) -> anyhow::Result<()> {
+    let said = |key: &str, path: &Path| format!("{key} = \"{}\"", path.display());
+    for (key, folder) in [("start", &mut file.start), ("adapter", &mut file.adapter)] {
+        if let Some(folder) = folder {
+            *folder = hub::model_folder(folder).with_context(|| said(key, folder))?;
+        }
+    }
+    let records = &mut data.keys.file;
+    *records = hub::data_file(records).with_context(|| said("data.file", records))?;
+    file.data = data.settings()?;
+    Ok(())
 }
 
 /// Adds the conditions of the `[data]` section to an existing model.

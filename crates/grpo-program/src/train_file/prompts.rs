@@ -24,7 +24,7 @@ pub(crate) type PromptSection = DataSection<PromptKeys>;
 #[serde(deny_unknown_fields)]
 pub(crate) struct PromptKeys {
     /// [File of records](#files-of-records) with prompts, each used once per epoch in shuffled
-    /// order.
+    /// order. `hf://datasets/org/name/path` is a file on the Hugging Face hub.
     #[schemars(extend("x-basic" = true))]
     file: PathBuf,
     /// Longer prompts are dropped and counted. Default: context minus `sampling.max_new_tokens`.

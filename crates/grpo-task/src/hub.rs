@@ -1,0 +1,148 @@
+//! Models, adapters and data sets that are named as on the Hugging Face hub.
+//!
+//! A name becomes the path of a snapshot in the cache of the hub's tools. The path contains the commit, and is what a run
+//! records. So `--resume`, `replay` and `audit` use the same files, and where the cache lacks them, they are downloaded
+//! again at the same commit.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use grpo_hub::{DataName, FileRequest, Hub, HubError, HubSettings, Progress, RepoName, Snapshot};
+
+use crate::output::say_aside;
+use crate::phase::{self, Phase};
+
+/// Files of a model or adapter that are needed, by the order in which formats are preferred.
+const NEEDED: &[&[&str]] = &[
+    &["config.json", "adapter_config.json"],
+    &[
+        "model*.safetensors",
+        "adapter_model.safetensors",
+        "*.safetensors",
+        "pytorch_model*.bin",
+        "adapter_model.bin",
+    ],
+];
+
+/// Files that are taken too: tokenizers, chat templates, indices of weights, licences and cards.
+const OPTIONAL: &[&str] = &[
+    "*.json",
+    "*.jinja",
+    "*.model",
+    "merges.txt",
+    "vocab.txt",
+    "LICENSE*",
+    "README.md",
+    // Those of sentence-transformers.
+    "*_Pooling/config.json",
+    "*_Dense/config.json",
+    "*_Dense/model.safetensors",
+];
+
+/// Bytes in the unit of the progress.
+const MEGABYTE: u64 = 1_000_000;
+
+/// Returns the folder of a model or adapter: the path itself, or the snapshot of a name such as
+/// `org/name@revision`, which is downloaded if the cache lacks it.
+///
+/// # Errors
+/// Returns an error if a name is not valid, or if its files cannot be downloaded.
+pub fn model_folder(path: &Path) -> anyhow::Result<PathBuf> {
+    let Some(repo) = RepoName::of_path(path)? else { return Ok(path.to_owned()) };
+    match files(&repo, NEEDED, OPTIONAL, false) {
+        // Perhaps it is the path of a folder, with a spelling mistake.
+        Err(error @ (HubError::Connection { .. } | HubError::Offline { .. })) => bail!(
+            "`{}` is not a folder here, and as a name of the hub it cannot be used: {error}",
+            path.display()
+        ),
+        found => Ok(found?.folder),
+    }
+}
+
+/// Downloads a model or adapter, or returns what the cache has if that is the newest commit.
+///
+/// # Errors
+/// Returns an error if the text is not a name, or if its files cannot be downloaded.
+pub fn download_model(repo: &RepoName) -> Result<Snapshot, HubError> {
+    files(repo, NEEDED, OPTIONAL, true)
+}
+
+/// Like [`download_model`], for files of a data set.
+///
+/// # Errors
+/// Returns an error if the files cannot be downloaded.
+pub fn download_data(name: &DataName) -> Result<Snapshot, HubError> {
+    files(&name.repo, &[&[name.pattern.as_str()]], &[], true)
+}
+
+/// Returns the path of a data file: the path itself, or that of a file in the cache for
+/// `hf://datasets/org/name@revision/path`, which is downloaded if the cache lacks it.
+///
+/// # Errors
+/// Returns an error if a name is not valid or stands for several files, or if the file cannot be
+/// downloaded.
+pub fn data_file(path: &Path) -> Result<PathBuf, HubError> {
+    let Some(name) = DataName::of_path(path)? else { return Ok(path.to_owned()) };
+    let snapshot = files(&name.repo, &[&[name.pattern.as_str()]], &[], false)?;
+    match snapshot.files.as_slice() {
+        [file] => Ok(snapshot.folder.join(file)),
+        files => Err(HubError::SeveralFiles { name, found: files.to_vec() }),
+    }
+}
+
+fn files(
+    repo: &RepoName,
+    needed: &[&[&str]],
+    optional: &[&str],
+    newest: bool,
+) -> Result<Snapshot, HubError> {
+    let hub = Hub::new(HubSettings::from_environment()?)?;
+    let request = FileRequest { repo, needed, optional, newest };
+    let mut shown = Shown::default();
+    let snapshot = hub.files(&request, &mut |progress| shown.update(repo, progress))?;
+    drop(shown);
+    if snapshot.downloaded > 0 {
+        say_aside(format_args!(
+            "downloaded   {repo} at commit {} ({:.1} MB)",
+            snapshot.commit,
+            snapshot.downloaded as f64 / MEGABYTE as f64
+        ));
+    }
+    Ok(snapshot)
+}
+
+/// The progress on the terminal.
+#[derive(Default)]
+struct Shown {
+    phase: Option<Phase>,
+    file: String,
+}
+
+impl Shown {
+    fn update(&mut self, repo: &RepoName, progress: &Progress<'_>) -> ControlFlow<()> {
+        match *progress {
+            Progress::Downloading { file, done, size } => {
+                if self.file != file {
+                    // The earlier one ends first, because one phase is shown at a time.
+                    self.phase = None;
+                    self.phase = Some(Phase::begin(format!("downloading {file} of {repo} (MB)")));
+                    file.clone_into(&mut self.file);
+                }
+                let megabytes =
+                    |bytes: u64| usize::try_from(bytes / MEGABYTE).unwrap_or(usize::MAX);
+                phase::progress(megabytes(done), megabytes(size.unwrap_or(0)));
+            }
+            Progress::Retrying { error, left, .. } if self.file != error.to_string() => {
+                self.phase = None;
+                self.file = error.to_string();
+                say_aside(format_args!(
+                    "note         {error}; trying again in {:.0} s",
+                    left.as_secs_f64()
+                ));
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
