@@ -7,8 +7,7 @@ use crate::dequantize::half_at;
 pub(crate) fn q2_k(block: &[u8], values: &mut Vec<f32>) {
     let (scale, least) = (half_at(block, 80), half_at(block, 82));
     let quants = &block[16..80];
-    for part in 0..16 {
-        let scales = block[part];
+    for (part, scales) in block[..16].iter().enumerate() {
         let (scale, least) = (scale * f32::from(scales & 15), least * f32::from(scales >> 4));
         for i in 0..16 {
             let q = two_bits(quants, part, i);

@@ -1,4 +1,5 @@
-//! Reads and writes GGUF files, the format of llama.cpp and Ollama, without depending on tensors.
+#![doc = include_str!("../README.md")]
+//! # Parts
 //!
 //! - [`Gguf`] is a file: metadata, and tensors that are dequantised to f32 one at a time. Every
 //!   length, count and offset is checked, so that a hostile file is an error.

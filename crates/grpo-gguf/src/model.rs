@@ -144,11 +144,8 @@ fn generation(metadata: &Metadata) -> Result<Value> {
     }
     let mut ends: Vec<u64> = Vec::new();
     for key in ["eos", "eot", "eom"] {
-        if let Some(id) = metadata.size(&format!("tokenizer.ggml.{key}_token_id"))? {
-            if !ends.contains(&id) {
-                ends.push(id);
-            }
-        }
+        let id = metadata.size(&format!("tokenizer.ggml.{key}_token_id"))?;
+        ends.extend(id.filter(|id| !ends.contains(id)));
     }
     if ends.len() > 1 {
         config["eos_token_id"] = ends.into();

@@ -41,14 +41,14 @@ fn truncated_files_are_refused() {
 fn no_changed_byte_makes_it_panic() {
     // Most changes of values are valid. What is checked is that none panics or takes memory without limit.
     let mut refused = 0;
-    for at in (0..3000).chain((3000..SMALL.len()).step_by(997)) {
+    for at in (0..3000).step_by(7).chain((3000..SMALL.len()).step_by(997)) {
         for change in [0x01, 0x80, 0xff] {
             let mut file = SMALL.to_vec();
             file[at] ^= change;
             refused += usize::from(read(&file).is_err());
         }
     }
-    assert!(refused > 1000, "{refused}");
+    assert!(refused > 200, "{refused}");
 }
 
 /// A file with the given counts, followed by bytes.
