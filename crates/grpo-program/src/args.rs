@@ -20,7 +20,7 @@ pub(crate) use self::inspection::{
     AuditArguments, ExplainArguments, ReplayArguments, ReportArguments, SelftestArguments,
 };
 pub(crate) use self::models::{
-    InitArguments, LogprobArguments, MergeArguments, TokenizerArguments,
+    ExportArguments, InitArguments, LogprobArguments, MergeArguments, TokenizerArguments,
 };
 pub(crate) use self::program::{Asked, AskedCommand, parse, program};
 pub(crate) use self::training::{TrainArguments, TrialArguments};
@@ -167,6 +167,11 @@ pub(crate) enum Command {
     Logprob(LogprobArguments),
     /// Merge an adapter into the weights of its model
     Merge(MergeArguments),
+    /// Write a model as a GGUF file for llama.cpp and Ollama
+    ///
+    /// Writes a folder with the GGUF file (families llama, qwen2 and qwen3) and a Modelfile, from which
+    /// `ollama create` makes a model. The tokenizer and the chat template are in the file.
+    Export(ExportArguments),
     /// Create a model folder with random weights from a config.json
     Init(InitArguments),
     /// Train a tokenizer (byte-level BPE with chat tokens) on text

@@ -25,7 +25,7 @@ use crate::evaluate::{compare, dynamics, eval, judge, logprob, sample, score};
 use crate::inspect::{
     adapter_layers, attention, audit, devices, explain, replay, report, selftest,
 };
-use crate::models::{init, merge, train_tokenizer};
+use crate::models::{export, init, merge, train_tokenizer};
 use crate::orchestrate::{pipeline, sweep};
 use crate::train::{pretrain, ranks, trial};
 
@@ -161,6 +161,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Score(arguments) => score::run(&arguments, tasks),
         Command::Logprob(arguments) => logprob::run(&arguments, tasks),
         Command::Merge(arguments) => merge::run(&arguments, tasks),
+        Command::Export(arguments) => export::run(&arguments, tasks),
         Command::Init(arguments) => init::run(&arguments, tasks),
         Command::TrainTokenizer(arguments) => train_tokenizer::run(&arguments),
         Command::ImportTrl(arguments) => import_trl::command::run(&arguments, tasks),

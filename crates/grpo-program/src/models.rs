@@ -1,5 +1,6 @@
 //! Commands that create models and tokenizers.
 
+pub(crate) mod export;
 pub(crate) mod init;
 pub(crate) mod merge;
 pub(crate) mod train_tokenizer;

@@ -37,6 +37,7 @@ const FREE_TO_WRITE: &[&str] = &[
     "crates/grpo-model/src/stored.rs",
     "crates/grpo-replies/src/rewards/engagement/description.rs",
     // Files in a temporary folder of this process.
+    "crates/grpo-model/src/gguf_file.rs",
     "crates/grpo-program/src/orchestrate/sweep.rs",
     "crates/grpo-program/src/train/resume_check.rs",
     "crates/grpo-servers/src/vllm/adapters.rs",
