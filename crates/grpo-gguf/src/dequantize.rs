@@ -3,9 +3,9 @@
 //! The layouts are those of `ggml-common.h`. Multi-byte numbers are little-endian. A nibble is half a
 //! byte; the lower ones come first.
 
-use half::{bf16, f16};
+use half::bf16;
 
-use crate::k_quants;
+use crate::k_quants::{self, half_at};
 use crate::tensor_type::TensorType;
 
 /// Appends the values of whole blocks.
@@ -42,11 +42,6 @@ pub(crate) fn dequantize(kind: TensorType, bytes: &[u8], values: &mut Vec<f32>) 
     for bytes in bytes.chunks_exact(size) {
         block(bytes, values);
     }
-}
-
-/// Returns the f16 number at byte `at`.
-pub(crate) fn half_at(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
 /// The 32 nibbles of 16 bytes: the lower ones of all bytes, then the upper ones.

@@ -1,6 +1,11 @@
 //! Blocks of 256 values with scales of their own for parts of 16 or 32 values ("K-quants").
 
-use crate::dequantize::half_at;
+use half::f16;
+
+/// Returns the f16 number at byte `at`.
+pub(crate) fn half_at(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
 
 /// 16 bytes of scales (lower nibble) and minima (upper nibble), 64 bytes of two bits, scale of the
 /// scales, scale of the minima.

@@ -47,7 +47,8 @@ impl ModelSpec {
     /// model.
     pub fn load(folder: &Path, formats: &ModelFormats) -> Result<Self, ModelError> {
         if is_gguf_file(folder) {
-            return GgufFile::open(folder)?.spec(formats);
+            let (_guard, unpacked) = GgufFile::open(folder)?.unpacked()?;
+            return Self::load(&unpacked, formats);
         }
         Self::new(formats.families.read(&folder.join(CONFIG_FILE))?, folder, formats)
     }
@@ -152,8 +153,8 @@ impl ModelFolder {
     ) -> Result<Self, ModelError> {
         precision.check_on(device)?;
         if is_gguf_file(folder) {
+            let mut spec = ModelSpec::load(folder, formats)?;
             let file = GgufFile::open(folder)?;
-            let mut spec = file.spec(formats)?;
             let checkpoint = Checkpoint::of_converted(Box::new(file));
             let (model, digest) = weights(&mut spec.config, checkpoint, precision, device)?;
             return Ok(Self { spec, model, digest });

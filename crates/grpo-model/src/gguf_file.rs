@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use grpo_data::regular_file;
 use grpo_gguf::{GgufError, GgufModel, is_gguf};
+use tempfile::TempDir;
 
 use crate::stored_values::Stored;
-use crate::{ConvertedWeights, ModelError, ModelFormats, ModelSpec};
+use crate::{ConvertedWeights, ModelError};
 
 /// Returns whether `path` is a GGUF file, whatever its name: the blobs of Ollama have no extension.
 pub fn is_gguf_file(path: &Path) -> bool {
@@ -32,20 +33,18 @@ impl GgufFile {
         Ok(Self { path: path.to_owned(), model })
     }
 
-    /// Returns the configuration and the tokenizer.
-    ///
-    /// They are read from the files that a folder of this model would have, in a temporary folder that is named
-    /// like the file, so that messages contain the name.
-    pub(crate) fn spec(&self, formats: &ModelFormats) -> Result<ModelSpec, ModelError> {
+    /// Writes the files that a folder of this model has, except the weights, to a temporary folder, which is
+    /// named like the file, so that messages contain the name. Returns the folder with its guard.
+    pub(crate) fn unpacked(&self) -> Result<(TempDir, PathBuf), ModelError> {
         let files = self.model.files().map_err(|error| failure(&self.path, error))?;
-        let write_error = |error| ModelError::write(&std::env::temp_dir(), &error);
-        let place = tempfile::tempdir().map_err(write_error)?;
-        let folder = place.path().join(self.path.file_name().unwrap_or_default());
+        let write_error = |error: std::io::Error| ModelError::write(&std::env::temp_dir(), &error);
+        let guard = tempfile::tempdir().map_err(write_error)?;
+        let folder = guard.path().join(self.path.file_name().unwrap_or_default());
         std::fs::create_dir(&folder).map_err(write_error)?;
         for (name, content) in files {
             std::fs::write(folder.join(name), content).map_err(write_error)?;
         }
-        ModelSpec::load(&folder, formats)
+        Ok((guard, folder))
     }
 }
 
