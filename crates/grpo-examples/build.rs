@@ -3,6 +3,7 @@
 //! `files/` contains symbolic links to folders of the repository. `cargo package` replaces them
 //! with copies. If symbolic links are not available, e.g. on Windows, the folders are found two
 //! levels up.
+#![expect(clippy::disallowed_methods, reason = "files of the build")]
 
 use std::fmt::Write;
 use std::io::Write as _;

@@ -1,5 +1,6 @@
 //! Development tasks for this repository. Run `cargo xtask --help` for a list.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
+#![allow(clippy::disallowed_methods, reason = "a tool for developers")]
 
 mod bench;
 mod book;
@@ -12,6 +13,7 @@ mod split_data;
 mod test;
 mod tidy;
 mod train;
+mod venv;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,8 +40,8 @@ enum Command {
     /// Check project rules that neither the compiler nor clippy covers; prints one line per
     /// violation
     Tidy,
-    /// Write the JSON schemas in configs/schema/ and the tables of docs/configuration.md again, after a
-    /// key of a configuration has changed
+    /// Write the JSON schemas in configs/schema/ and the tables of docs/configuration.md and docs/metrics.md again,
+    /// after a key of a configuration or a metric has changed
     ConfigReference,
     Bench(bench::Bench),
     MakeReplies(replies::MakeReplies),

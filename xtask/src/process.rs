@@ -114,7 +114,8 @@ fn shown(command: &Command) -> String {
     words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-fn quoted(word: &str) -> String {
+/// Quotes a word for a POSIX shell if necessary.
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

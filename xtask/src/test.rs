@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{mpi, process};
 
@@ -12,7 +12,7 @@ use crate::{mpi, process};
 ///
 /// This uses plain `cargo test`, so nothing needs to be installed. If MPI and libclang are there,
 /// training as several processes is tested too. The last line shows the number
-/// of tests in all packages.
+/// of tests in all packages. Ignored tests are an error.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   cargo xtask test                        all tests
@@ -64,11 +64,11 @@ pub(crate) fn test(
     let mut total = Total::default();
     let done = process::run_reading(&mut cargo, |line| total.add(line));
     println!("\n{total}");
-    done
+    done.and_then(|()| total.all_ran())
 }
 
-/// Runs the test that compares the schemas and the reference of configurations with the types, and lets it
-/// write them.
+/// Runs the test that compares the schemas and the references of configurations and metrics with the code, and
+/// lets it write them.
 pub(crate) fn config_reference(root: &Path) -> Result<()> {
     let arguments = ["--test", "cli", "schemas_and_reference_follow_from_the_types"];
     let only = Test {
@@ -108,6 +108,11 @@ impl Total {
             }
         }
     }
+
+    fn all_ran(&self) -> Result<()> {
+        ensure!(self.skipped == 0, "ignored tests prove nothing: make them run, or delete them");
+        Ok(())
+    }
 }
 
 impl fmt::Display for Total {
@@ -124,6 +129,7 @@ mod tests {
         let mut total = Total::default();
         output.lines().for_each(|line| total.add(line));
         assert_eq!(total.to_string(), expect);
+        assert_eq!(total.all_ran().is_ok(), expect.ends_with(" 0 skipped"));
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::process;
 /// NAME refers to a directory in configs/ and defaults to `molecules`. If the directory contains a
 /// pipeline.toml, it is passed to `grpo run`; otherwise its grpo.toml is passed to `grpo train`.
 /// Any further arguments are passed to the same command. Paths in configuration files are relative
-/// to the repository root, and run directories are created there.
+/// to the repository root, and run directories are created there. A run to resume may also be given
+/// relative to the current folder. The commands that are printed work without an installed `grpo`.
 #[derive(clap::Args)]
 #[command(
     override_usage = "cargo xtask train [--features <BACKEND>] [NAME|FILE.toml|--resume RUN] [ARGUMENTS]...",
@@ -41,8 +42,29 @@ pub(crate) struct Train {
 pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
     let here = std::env::current_dir().context("cannot determine the current folder")?;
     let arguments = arguments(root, &here, train.arguments)?;
-    let mut grpo = Command::new(built(root, train.features.as_slice())?);
-    process::become_program(grpo.args(arguments).current_dir(root))
+    let program = built(root, train.features.as_slice())?;
+    let printed = printed_commands(root, &here, &program, train.features.as_deref());
+    let mut grpo = Command::new(program);
+    process::become_program(grpo.args(arguments).envs(printed).current_dir(root))
+}
+
+/// Returns the environment variables with which `grpo` prints commands that work in the folder `here`:
+/// how to start the program, and how to start `grpo train`.
+fn printed_commands(
+    root: &Path,
+    here: &Path,
+    program: &Path,
+    features: Option<&str>,
+) -> [(&'static str, String); 2] {
+    let program = program.strip_prefix(root).unwrap_or(program);
+    let program = process::quoted(&program.to_string_lossy());
+    // Paths that `grpo` prints are relative to the root.
+    let program = match here == root {
+        true => program,
+        false => format!("cd {} && {program}", process::quoted(&root.to_string_lossy())),
+    };
+    let features = features.map_or_else(String::new, |name| format!(" --features {name}"));
+    [("GRPO_PROGRAM", program), ("GRPO_TRAIN", format!("cargo xtask train{features}"))]
 }
 
 /// Returns the arguments for `grpo`, with paths relative to the repository root.
@@ -83,7 +105,11 @@ fn resume_from_root(root: &Path, here: &Path, words: &mut [OsString]) -> bool {
         return false;
     };
     let word = words[index].to_string_lossy().into_owned();
-    let run = |path: &Path| from_root(root, here, path);
+    // The program prints paths relative to the root, where it creates runs.
+    let run = |path: &Path| match here.join(path).exists() || !root.join(path).exists() {
+        true => from_root(root, here, path),
+        false => path.to_owned(),
+    };
     if let Some(path) = word.strip_prefix("--resume=") {
         words[index] = format!("--resume={}", run(Path::new(path)).display()).into();
     } else if let Some(path) = words.get_mut(index + 1) {
@@ -114,6 +140,7 @@ mod tests {
             ("configs/infill/grpo.toml", ""),
             ("configs/infill/pipeline.toml", ""),
             ("mine/own.toml", "seed = 1"),
+            ("runs/molecules/run.json", ""),
             ("mine/many.toml", "[[stages]]\nname = \"a\""),
         ] {
             std::fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
@@ -151,8 +178,30 @@ mod tests {
         check("", &["--resume", "mine/run"], "train --resume mine/run");
         check("mine", &["--resume", "run", "--verify"], "train --resume mine/run --verify");
         check("mine", &["--plain", "--resume=run"], "train --plain --resume=mine/run");
+        // The program prints paths relative to the root.
+        check("mine", &["--resume", "runs/molecules"], "train --resume runs/molecules");
+        check("mine", &["--resume=runs/molecules"], "train --resume=runs/molecules");
+        check("runs", &["--resume", "molecules"], "train --resume runs/molecules");
         // `grpo train` reports what is wrong with these two.
         check("", &["--resume"], "train --resume");
         check("", &["molecules", "--resume", "x"], "train configs/molecules/grpo.toml --resume x");
+    }
+
+    #[test]
+    fn printed_commands_work_where_they_are_read() {
+        let check = |here: &str, program: &str, features: Option<&str>, expect: [&str; 2]| {
+            let printed =
+                printed_commands(Path::new("/a b"), Path::new(here), Path::new(program), features);
+            assert_eq!(printed.map(|(_, command)| command), expect);
+        };
+        let program = "/a b/target/release/grpo";
+        check("/a b", program, None, ["target/release/grpo", "cargo xtask train"]);
+        check("/a b", "/t/release/grpo", None, ["/t/release/grpo", "cargo xtask train"]);
+        check(
+            "/a b/crates",
+            program,
+            Some("cuda"),
+            ["cd '/a b' && target/release/grpo", "cargo xtask train --features cuda"],
+        );
     }
 }

@@ -6,6 +6,7 @@
 //! `tests/peers/moses/measures.py`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
+#![allow(clippy::disallowed_methods, reason = "an example opens its own files")]
 
 use std::error::Error;
 use std::fmt::Write;

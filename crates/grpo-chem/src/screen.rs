@@ -54,12 +54,19 @@ const ALL_ORDERS: Orders = 63;
 pub(crate) struct Screen {
     /// Sets of classes, with the number of atoms that must be in each.
     atoms: Vec<(Classes, u32)>,
-    /// Kinds of bonds, with their number.
-    bonds: Vec<([Classes; 2], Orders, u32)>,
+    bonds: Vec<Bonds>,
     /// Atoms that must occur with all of their neighbors.
     environments: Vec<Environment>,
     /// Patterns `$(…)` that must occur too.
     inner: Vec<Screen>,
+}
+
+/// Bonds of a kind. The order of their ends is irrelevant.
+#[derive(Debug, Clone)]
+struct Bonds {
+    ends: [Classes; 2],
+    orders: Orders,
+    count: u32,
 }
 
 /// An atom and its neighbors, with the bonds to them.
@@ -73,8 +80,7 @@ struct Environment {
 #[derive(Debug)]
 pub(crate) struct Census {
     atoms: [u32; CLASSES],
-    /// Kinds of bonds, with their number.
-    bonds: Vec<([Classes; 2], Orders, u32)>,
+    bonds: Vec<Bonds>,
     /// The different atoms with their neighbors.
     environments: Vec<Environment>,
     /// Whether the search uses another graph than the one that was counted.
@@ -185,13 +191,14 @@ impl Census {
         sum
     }
 
-    fn has_bonds(&self, ([a, b], orders, needed): &([Classes; 2], Orders, u32)) -> bool {
+    fn has_bonds(&self, needed: &Bonds) -> bool {
+        let [a, b] = needed.ends;
         let mut found = 0;
-        for ([c, d], order, count) in &self.bonds {
+        for Bonds { ends: [c, d], orders, count } in &self.bonds {
             let fits = a & c != 0 && b & d != 0 || a & d != 0 && b & c != 0;
-            if fits && orders & order != 0 {
+            if fits && needed.orders & orders != 0 {
                 found += count;
-                if found >= *needed {
+                if found >= needed.count {
                     return true;
                 }
             }
@@ -216,12 +223,12 @@ fn distinct_environments(
     distinct
 }
 
-/// Counts a bond of a kind. The order of its ends is irrelevant.
-fn add(bonds: &mut Vec<([Classes; 2], Orders, u32)>, mut ends: [Classes; 2], order: Orders) {
+/// Counts a bond of a kind.
+fn add(bonds: &mut Vec<Bonds>, mut ends: [Classes; 2], orders: Orders) {
     ends.sort_unstable();
-    match bonds.iter_mut().find(|(known, of, _)| *known == ends && *of == order) {
-        Some((.., count)) => *count += 1,
-        None => bonds.push((ends, order, 1)),
+    match bonds.iter_mut().find(|known| known.ends == ends && known.orders == orders) {
+        Some(known) => known.count += 1,
+        None => bonds.push(Bonds { ends, orders, count: 1 }),
     }
 }
 

@@ -26,7 +26,6 @@ fn main() -> ExitCode {
     grpo_program::main(&[&RecordedTask], None)
 }
 
-/// What the program gets: a list of engines.
 pub(crate) struct RecordedTask;
 impl Task for RecordedTask {
     fn name(&self) -> &'static str {
@@ -38,7 +37,6 @@ impl Task for RecordedTask {
     }
 }
 
-/// The keys of `[rollout]`.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RecordedConfig {
@@ -58,9 +56,8 @@ impl EngineConfig for RecordedConfig {
         &self,
         context: EngineContext<'_>,
     ) -> Result<Arc<dyn EngineFactory<Policy>>, RolloutError> {
-        let read = read(&self.file, context.codec);
-        let completions = read.map_err(|error| RolloutError::Engine(Box::new(error)))?;
-        Ok(Arc::new(Recorded { completions: Arc::new(completions), group: 0, most: 0 }))
+        let all = read(&self.file, context.codec).map_err(|e| RolloutError::Engine(Box::new(e)))?;
+        Ok(Arc::new(Recorded { completions: Arc::new(all), group: 0, most: 0 }))
     }
 }
 
@@ -102,6 +99,9 @@ impl EngineFactory<Policy> for Recorded {
         _policy: &Policy,
         request: &EngineRequest<'_>,
     ) -> Result<Arc<dyn Engine<Policy>>, RolloutError> {
+        if *request.sampling != Default::default() {
+            return Err(RolloutError::Unfit("sampling settings do not apply to a file".to_owned()));
+        }
         let (group, most) = (request.group_size as u32, request.max_new_tokens);
         Ok(Arc::new(Self { group, most, ..self.clone() }))
     }

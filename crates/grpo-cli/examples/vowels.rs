@@ -9,6 +9,7 @@
 //! cargo run --release --example vowels -- pretrain spell.toml
 //! cargo run --release --example vowels -- train vowels.toml
 //! ```
+#![allow(clippy::disallowed_methods, reason = "an example opens its own files")]
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ impl Task for Words {
     fn data_formats(&self) -> Vec<DataFormat> {
         vec![DataFormat {
             holds: "words",
+            endings: &["words"],
             keys: &[],
             schema: Keys::none(),
             has_prompts: true,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero};
 
-/// Configuration of [`AdaptiveKl`], the `[kl_controller]` section.
+/// The `[kl_controller]` section: a KL coefficient that follows a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KlController {
@@ -17,23 +17,14 @@ pub struct KlController {
     /// At least the completions per step.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub horizon: f64,
-    /// Lower bound of β, which may not be above `loss.kl_coef`.
-    #[serde(default = "default_min")]
-    #[schemars(extend("exclusiveMinimum" = 0))]
-    pub min: f64,
-    /// Upper bound of β, which may not be below `loss.kl_coef`.
-    #[serde(default = "default_max")]
-    #[schemars(extend("exclusiveMinimum" = 0))]
-    pub max: f64,
 }
 
-/// Must be positive: the update is multiplicative, so a coefficient of 0 would stay 0.
-fn default_min() -> f64 {
-    1e-5
-}
-/// Large enough that the reward no longer has any effect at this coefficient.
-fn default_max() -> f64 {
-    10.0
+impl KlController {
+    /// Lower bound of the coefficient. It is positive, because the update is multiplicative: a
+    /// coefficient of 0 would stay 0.
+    pub const MIN: f64 = 1e-5;
+    /// Upper bound of the coefficient, at which the reward no longer has any effect.
+    pub const MAX: f64 = 10.0;
 }
 
 impl KlController {
@@ -44,17 +35,11 @@ impl KlController {
     pub fn check(&self, coef: f64) -> Result<(), ConfigError> {
         above_zero("kl_controller.target", self.target)?;
         above_zero("kl_controller.horizon", self.horizon)?;
-        above_zero("kl_controller.min", self.min)?;
-        above_zero("kl_controller.max", self.max)?;
-        if self.min > self.max {
-            let (name, expected) = ("kl_controller.min", "at most kl_controller.max");
-            return Err(ConfigError::out_of_range(name, self.min, expected));
-        }
-        if !(self.min..=self.max).contains(&coef) {
+        if !(Self::MIN..=Self::MAX).contains(&coef) {
             return Err(ConfigError::out_of_range(
                 "kl_coef",
                 coef,
-                "between kl_controller.min and kl_controller.max, since the controller starts from it",
+                "0.00001 to 10, since the controller starts from it",
             ));
         }
         Ok(())
@@ -64,7 +49,7 @@ impl KlController {
 /// KL coefficient that is updated after each step. It is the only state of the controller.
 ///
 /// `e = clip((KL − target) / target, ±0.2)`, `β ← β · (1 + e · completions / horizon)`, limited to
-/// `[min, max]` (Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", §2.2;
+/// 1e-5 to 10 (Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", §2.2;
 /// their K_β is 1 / `horizon`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdaptiveKl {
@@ -86,9 +71,9 @@ impl AdaptiveKl {
         self.coef
     }
 
-    /// Sets the coefficient, clamped to `[min, max]`.
+    /// Sets the coefficient, clamped to the bounds of the controller.
     pub fn set_coef(&mut self, coef: f64) {
-        self.coef = coef.clamp(self.controller.min, self.controller.max);
+        self.coef = coef.clamp(KlController::MIN, KlController::MAX);
     }
 
     /// Updates the coefficient from the mean KL of a step in nats per token, measured on

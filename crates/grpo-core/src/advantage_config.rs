@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero, at_least_zero};
 
-/// How advantages are computed from rewards.
+/// How advantages are computed from rewards. In the section `[advantage]`, which is a type of its own, the
+/// scale and the level of the quantile may be missing; here, the preset and the defaults have filled them in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageConfig {
@@ -49,8 +50,7 @@ pub enum Aggregation {
     #[default]
     SumThenNormalize,
     /// Normalises each reward function within the group, then the weighted sum over the whole batch
-    /// (GDPO; Liu et al. 2026). [`AdvantageConfig::scale`] is ignored, and a batch baseline is
-    /// rejected.
+    /// (GDPO; Liu et al. 2026). `scale` is ignored, and a batch baseline is rejected.
     NormalizeThenSum,
 }
 
@@ -69,7 +69,7 @@ pub enum Baseline {
     /// exceed (Wu et al. 2025, "Quantile advantage estimation", arXiv:2509.22611). Their default of K is
     /// 0.4.
     Quantile,
-    /// Nothing: the advantage is the reward (REINFORCE; Williams 1992). Requires [`RewardScale::None`].
+    /// Nothing: the advantage is the reward (REINFORCE; Williams 1992). Requires `scale = "none"`.
     None,
 }
 

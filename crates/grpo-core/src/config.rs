@@ -7,7 +7,8 @@ use crate::{
     ConfigError, EntropyBonus, KlConfig, MismatchCorrection, RatioLevel, Reduction, Surrogate,
 };
 
-/// Loss settings.
+/// Loss settings. The section `[loss]` is a type of its own, because it names a preset and overrides parts of
+/// it; here, every choice is made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossConfig {

@@ -43,8 +43,8 @@ pub use mismatch::{MismatchCorrection, MismatchMode, RatioLevel};
 pub use outcome::TokenOutcome;
 pub use preset::Preset;
 pub use reduction::{BatchTotals, Reduction};
-pub use statistics::TokenStatistics;
+pub use statistics::{CORRECTION, REFERENCE_METRICS, TokenStatistics};
 pub use surrogate::Surrogate;
 #[cfg(feature = "burn")]
 pub use tape::{LossInputs, LossOutput, grpo_loss};
-pub use terms::{Clipping, LossTerms, SamplingTerms, SequenceTerms, TokenTerms};
+pub use terms::{Clipping, LossTerms, SamplingTerms, SequenceTerms, TokenColumn, TokenTerms};

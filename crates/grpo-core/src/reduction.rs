@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::HighEntropy;
 
-/// How token losses are averaged. Except for [`Self::MicroBatchTokenMean`], denominators are
+/// How token losses are averaged. Except for `micro_batch_token_mean`, denominators are
 /// computed over the whole optimizer batch, so the gradient does not depend on how the batch is
 /// split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,5 +1,9 @@
 //! Token statistics, computed on the host in f64 and accumulated over micro-batches.
 
+mod metrics;
+
+pub use metrics::{CORRECTION, REFERENCE_METRICS};
+
 use crate::terms::{LossTerms, SequenceTerms, TokenTerms};
 
 /// Token statistics for one or more updates. Metrics without any values are omitted instead of
@@ -142,63 +146,6 @@ impl TokenStatistics {
     /// Returns the smallest and the largest ratio `π_θ / π_old`, or `None` if there are no tokens.
     pub fn ratio_range(&self) -> Option<[f64; 2]> {
         self.ratio.0
-    }
-
-    /// Returns the names and values of all measured metrics. The names follow TRL and are
-    /// documented in `docs/metrics.md`.
-    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
-        let all = self.all_metrics().into_iter();
-        all.filter_map(|(name, value)| Some((name, value?))).collect()
-    }
-
-    /// Returns the names of all metrics.
-    pub fn metric_names() -> impl Iterator<Item = &'static str> {
-        Self::default().all_metrics().into_iter().map(|(name, _)| name)
-    }
-
-    fn all_metrics(&self) -> [(&'static str, Option<f64>); 25] {
-        let region = match (self.clipped_low.value(), self.clipped_high.value()) {
-            (Some(low), Some(high)) => Some(low + high),
-            _ => None,
-        };
-        let [lowest_ratio, highest_ratio] = self.ratio.ends();
-        let [low_min, _] = self.clipped_low_of_sequence.ends();
-        let [_, high_max] = self.clipped_high_of_sequence.ends();
-        let [_, largest_difference] = self.largest_sampling_difference.ends();
-        let [mismatch_min, mismatch_max] = self.mismatch_range.ends();
-        let [raw_min, raw_max] = self.raw_mismatch_range.ends();
-        [
-            ("kl", self.kl()),
-            ("kl_p99", self.kls.quantile(0.99)),
-            ("kl_max", self.kls.quantile(1.0)),
-            ("kl_sequence", self.kl_of_sequence.value()),
-            ("entropy", self.entropy()),
-            ("ratio/min", lowest_ratio),
-            ("ratio/max", highest_ratio),
-            ("ratio/p99", self.ratios.quantile(0.99)),
-            ("clip_ratio/low_mean", self.clipped_low.value()),
-            ("clip_ratio/low_min", low_min),
-            ("clip_ratio/high_mean", self.clipped_high.value()),
-            ("clip_ratio/high_max", high_max),
-            ("clip_ratio/region_mean", region),
-            ("cispo_clip_ratio", self.capped.value()),
-            ("vespo/phi_seq_mean", self.phi.value()),
-            ("off_policy/dropped_ratio", self.dropped.value()),
-            ("sampling/entropy", self.sampling_entropy.value()),
-            ("sampling/sampling_logp_difference/mean", self.sampling_difference.value()),
-            ("sampling/sampling_logp_difference/max", largest_difference),
-            ("sampling/raw_importance_sampling_ratio/min", raw_min),
-            ("sampling/raw_importance_sampling_ratio/mean", self.raw_mismatch.value()),
-            ("sampling/raw_importance_sampling_ratio/max", raw_max),
-            ("sampling/importance_sampling_ratio/min", mismatch_min),
-            ("sampling/importance_sampling_ratio/mean", self.mismatch.value()),
-            ("sampling/importance_sampling_ratio/max", mismatch_max),
-        ]
-    }
-
-    /// Returns the metric called `name`, or `None` if it was not measured.
-    pub fn metric(&self, name: &str) -> Option<f64> {
-        self.metrics().into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 }
 

@@ -49,7 +49,8 @@ pub enum Surrogate {
         /// λ for A < 0.
         lambda_negative: f64,
     },
-    /// `−A log π_θ` (Williams 1992). This is a struct variant so that serde rejects unknown keys.
+    /// `−A log π_θ` (Williams 1992).
+    // The braces make serde reject unknown keys.
     Reinforce {},
 }
 

@@ -63,6 +63,31 @@ pub struct TokenTerms {
     pub exact_kl_gradient: f64,
 }
 
+/// A number of a token, from its terms in all updates of a step and the weight of the GRPO loss.
+pub type TokenColumn = (&'static str, fn(&[&TokenTerms], f64) -> f64);
+
+impl TokenTerms {
+    /// Numbers that are recorded for each token, by the names of their columns. What is added here is
+    /// recorded and explained without further code.
+    pub const COLUMNS: [TokenColumn; 4] = [
+        // log π_old and the entropy of the policy in the first update, in nats
+        ("logprobs", |updates, _| updates[0].logprob),
+        ("entropies", |updates, _| updates[0].entropy.expect("entropies were computed")),
+        // ∂loss/∂log π_θ, summed over all updates: if negative, the step makes the token more probable.
+        // The exact KL penalty and the entropy bonus depend on the whole distribution and are not
+        // included.
+        ("gradients", |updates, weight| weight * sum(updates, |token| token.gradient)),
+        // the same of the surrogate alone
+        ("surrogate_gradients", |updates, weight| {
+            weight * sum(updates, |token| token.surrogate_gradient)
+        }),
+    ];
+}
+
+fn sum(updates: &[&TokenTerms], of: fn(&TokenTerms) -> f64) -> f64 {
+    updates.iter().map(|token| of(token)).sum()
+}
+
 /// Whether a ratio was clipped at the lower or the upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clipping {

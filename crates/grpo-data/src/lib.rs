@@ -9,6 +9,7 @@
 //! - [`split_groups`] performs a stratified split that keeps groups together. [`RecordSplit`] is a
 //!   split into training, validation and test records.
 //! - [`Prompt`], [`Completion`] and [`Group`] carry data from sampling to rewards and losses.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod augmentation;
 mod bounded;
@@ -22,6 +23,7 @@ mod error;
 mod example;
 mod expansion;
 mod json;
+mod keys_of;
 mod line_reader;
 mod model_json;
 mod number_cell;
@@ -68,12 +70,14 @@ pub use error::{DataError, Names, Shortened, described, with_remedy};
 pub use example::{Example, Examples};
 pub use grpo_ranges::Ranges;
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json, parse_model_json};
+pub use keys_of::keys_of;
 pub use line_reader::{LineReader, too_long};
 pub use number_cell::{decimal_comma_remedy, number_cell};
 pub use one_or_several::OneOrSeveral;
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{
-    Bytes, FileOrigin, STANDARD_INPUT, TSV_REMEDY, open_file, read_text, read_text_file,
+    Bytes, FileOrigin, RECORD_ENDINGS, Records, STANDARD_INPUT, TSV_REMEDY, open_file, read_text,
+    read_text_file,
 };
 pub use own_folder::{FileKind, FileLock, ForeignFile, Locked, OwnFolder, dangling_link};
 pub use parquet_file::{ParquetFault, ParquetFile};
@@ -86,10 +90,12 @@ pub use prompts::{
 };
 pub use ranges::{Numbers, Ranges, check_range, in_range};
 pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};
-pub use record_files::{ExampleFile, PromptFile, RecordReport};
+pub use record_files::{ExampleFile, LongRecord, PromptFile, RecordReport};
 pub use regex_words::regex_reason;
 pub use rng::{CounterRng, Purpose};
-pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace, VALID};
+pub use sample::{
+    Bonus, Group, LARGEST_REWARD, Outcome, PartName, Sample, Scored, TokenTrace, VALID,
+};
 pub use shell::shell_word;
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};

@@ -40,7 +40,29 @@ fn original_name(name: &str) -> &str {
     }
 }
 
+/// What the records of a file of JSON lines need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Records<'a> {
+    /// These keys. A line of plain text is not a record.
+    Keys(&'a str),
+    /// This key, whose value is a line of text: `prompt` or `text`.
+    Lines(&'a str),
+}
+
+/// Endings of the names of files of records, as a message shows them.
+pub const RECORD_ENDINGS: &str = "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
+
 impl FileOrigin {
+    /// Returns whether files of this name have records.
+    pub fn has_records(path: &Path) -> bool {
+        let (origin, ending) = Self::new(path);
+        match ending.as_str() {
+            "jsonl" | "json" => true,
+            "parquet" => !origin.compressed,
+            _ => false,
+        }
+    }
+
     /// Creates the origin for a file, and also returns its lower-case extension without `.gz`.
     /// Files whose name ends in `.gz` are compressed. What follows the name of a file that was renamed
     /// to keep it, as in `x.jsonl.old-1`, is ignored.
@@ -62,11 +84,16 @@ impl FileOrigin {
         }
     }
 
-    /// Returns an error for an unknown file extension. `expected` lists the supported ones, and `keys`
-    /// those of a record, if a text alone is not one.
-    pub fn unknown_format(&self, expected: &str, keys: Option<&str>) -> DataError {
+    /// Returns an error for an unknown file extension. `expected` lists the supported ones.
+    pub fn unknown_format(&self, expected: &str, records: Records<'_>) -> DataError {
         if *self.path == *Path::new("-") {
             return DataError::Invalid(STANDARD_INPUT.to_owned());
+        }
+        if self.path.is_dir() {
+            return DataError::Invalid(format!(
+                "`{}` is a folder; expected a file with a name ending in {expected}",
+                self.path.display()
+            ));
         }
         let (_, ending) = Self::new(&self.path);
         let path = self.path.display();
@@ -84,33 +111,41 @@ impl FileOrigin {
         };
         DataError::Invalid(format!(
             "`{path}` {is}, which cannot be read here; expected a name ending in {expected}{}",
-            self.conversion(&ending, expected, keys)
+            self.conversion(&ending, expected, records)
         ))
     }
 
-    /// Returns a command that converts the file to JSON lines, if they are `expected`.
-    fn conversion(&self, ending: &str, expected: &str, keys: Option<&str>) -> String {
-        if !expected.contains(".jsonl") {
-            let is_text = ["txt", "smiles"].contains(&ending) && expected.contains(".smi");
-            let remedy = match ending {
-                _ if is_text => "; if each line is a SMILES, rename it to end in `.smi`",
-                "tsv" if expected.contains(".csv") => TSV_REMEDY,
-                _ => "",
-            };
-            return remedy.to_owned();
+    /// Returns how to turn the file into one of the `expected` formats: by another name, or with a command
+    /// that converts it to JSON lines.
+    fn conversion(&self, ending: &str, expected: &str, records: Records<'_>) -> String {
+        let renamed = match ending {
+            "txt" | "smiles" if expected.contains(".smi") => {
+                "; if each line is a SMILES, rename it to end in `.smi`"
+            }
+            "tsv" if expected.contains(".csv") => TSV_REMEDY,
+            _ => "",
+        };
+        // A text can be anything, but the other files are molecules where molecules are read.
+        if !expected.contains(".jsonl") || !(renamed.is_empty() || ending == "txt") {
+            return renamed.to_owned();
         }
-        let needs = keys.map(|keys| format!("; each record requires {keys}")).unwrap_or_default();
-        match ending {
-            "csv" | "tsv" => {
+        let needs = match records {
+            Records::Keys(keys) => format!("; each record requires {keys}"),
+            Records::Lines(_) => String::new(),
+        };
+        match (ending, records) {
+            ("csv" | "tsv", _) => {
                 let separators = if ending == "tsv" { r"\t" } else { r",;\t" };
                 let program = TABLE_TO_JSON_LINES.replace("SEPARATORS", separators);
                 let command = self.redirected(&format!("python3 -c '{program}'"));
                 format!("; convert it with `{command}`{needs}")
             }
-            "txt" | "md" | "smi" | "smiles" if keys.is_none() => format!(
-                "; `{}` makes each line a prompt, and `{{text: .}}` a text to learn or to score",
-                self.redirected("jq -Rc '{prompt: .}'")
-            ),
+            ("txt" | "md" | "smi" | "smiles", Records::Lines(key)) => {
+                // Blank lines are neither prompts nor texts.
+                let program = format!(r#"sub("\\s+$"; "") | select(. != "") | {{{key}: .}}"#);
+                let command = self.redirected(&format!("jq -Rc '{program}'"));
+                format!("{renamed}; `{command}` makes each line a {key}")
+            }
             _ => needs,
         }
     }

@@ -5,7 +5,7 @@
 //! it, only regular files and real folders are opened: a link could lead to a file of somebody else,
 //! and opening a named pipe can block.
 //!
-//! `cargo xtask tidy` checks that other code does not create, rename or delete files itself.
+//! Clippy refuses calls of other code that create, rename or delete files (`clippy.toml`).
 
 mod foreign;
 #[cfg(not(unix))]

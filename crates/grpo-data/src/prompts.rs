@@ -13,7 +13,7 @@ pub use keys::{CompletionSource, PromptRecord, PromptSource};
 pub use object_rows::{ObjectReader, ObjectRow};
 
 use crate::DataError;
-use crate::origin::FileOrigin;
+use crate::origin::{FileOrigin, Records};
 use rows::Rows;
 use std::path::Path;
 
@@ -48,7 +48,17 @@ impl PromptReader {
     /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is
     /// not a valid Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let (origin, rows) = Rows::open(path, None)?;
+        let (origin, rows) = Rows::open(path, Records::Lines("prompt"))?;
+        Ok(Self { origin, rows })
+    }
+
+    /// Opens a file whose records are texts to learn or to score. Only messages about other formats differ
+    /// from [`Self::open`].
+    ///
+    /// # Errors
+    /// Same as [`Self::open`].
+    pub fn open_texts(path: &Path) -> Result<Self, DataError> {
+        let (origin, rows) = Rows::open(path, Records::Lines("text"))?;
         Ok(Self { origin, rows })
     }
 

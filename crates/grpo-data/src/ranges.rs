@@ -25,10 +25,11 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
     if range.contains(&value) || (is_single && singles.contains(&single)) {
         return Ok(());
     }
-    let expected = if *high >= f64::MAX / 2.0 {
-        format!("{low} or more")
-    } else {
-        format!("{low} to {}", short_number(*high))
+    let expected = match (*low <= f64::MIN / 2.0, *high >= f64::MAX / 2.0) {
+        (true, true) => "a finite number".to_owned(),
+        (true, false) => format!("at most {}", short_number(*high)),
+        (false, true) => format!("{low} or more"),
+        (false, false) => format!("{low} to {}", short_number(*high)),
     };
     Err(ConfigFault::out_of_range(key, value, &expected))
 }
@@ -122,6 +123,13 @@ mod tests {
         check(&0u32, 1.0..=1e9, Some("train.x = 0 is out of range; expected 1 to 1000000000"));
         check(&-1.0, 0.0..=f64::MAX, Some("train.x = -1 is out of range; expected 0 or more"));
         check(&[0.5, 2.0], 0.0..=1.0, Some("train.x[1] = 2 is out of range; expected 0 to 1"));
+        check(&7.5, f64::MIN..=7.0, Some("train.x = 7.5 is out of range; expected at most 7"));
+        check(
+            &f64::INFINITY,
+            f64::MIN..=7.0,
+            Some("train.x = inf is out of range; expected at most 7"),
+        );
+        check(&-1e300, f64::MIN..=7.0, None);
         check(&Some(7usize), 1.0..=5.0, Some("train.x = 7 is out of range; expected 1 to 5"));
         check(&None::<f64>, 1.0..=5.0, None);
         check(&0.9f32, 0.0..=0.9, None);

@@ -33,12 +33,21 @@ pub struct ExampleFile {
 pub struct RecordReport {
     /// Total number of records.
     pub records: u64,
-    /// Line number and token count of the first few records that were too long.
-    pub too_long: Vec<(u64, usize)>,
+    /// The first few records that were too long.
+    pub too_long: Vec<LongRecord>,
     /// Number of records that were too long.
     pub too_long_count: u64,
     /// Maximum number of tokens per record.
     pub longest: usize,
+}
+
+/// A record that was too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongRecord {
+    /// Line number, starting at 1.
+    pub line: u64,
+    /// Number of its tokens.
+    pub tokens: usize,
 }
 
 /// Number of dropped records that a report lists individually.
@@ -53,7 +62,8 @@ impl fmt::Display for RecordReport {
         }
         let longest = crate::counted(self.longest, "token");
         write!(f, ", {} skipped with more than {longest}", self.too_long_count)?;
-        let named = self.too_long.iter().map(|(line, tokens)| format!("line {line}: {tokens}"));
+        let named = self.too_long.iter();
+        let named = named.map(|LongRecord { line, tokens }| format!("line {line}: {tokens}"));
         let more = if self.too_long_count > NAMED as u64 { ", …" } else { "" };
         write!(f, " ({}{more})", named.collect::<Vec<_>>().join(", "))
     }
@@ -68,7 +78,7 @@ impl RecordReport {
         }
         self.too_long_count += 1;
         if self.too_long.len() < NAMED {
-            self.too_long.push((line, tokens));
+            self.too_long.push(LongRecord { line, tokens });
         }
         false
     }
@@ -148,7 +158,7 @@ impl ExampleFile {
     ) -> Result<Self, DataError> {
         let mut report = RecordReport { longest, ..RecordReport::default() };
         let mut all = Vec::new();
-        for record in PromptReader::open(path)? {
+        for record in PromptReader::open_texts(path)? {
             let record = record?;
             let example = example(&record, codec, options);
             let example = example.map_err(|error| error.at_line(path, record.line))?;

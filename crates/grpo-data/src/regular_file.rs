@@ -1,7 +1,8 @@
 //! Opens and reads untrusted files without blocking on named pipes or reading from infinite
 //! devices.
 //!
-//! All file access in the programs goes through this module, which `cargo xtask tidy` enforces.
+//! All file access in the programs goes through this module. Clippy refuses other calls (`clippy.toml`).
+#![expect(clippy::disallowed_methods, reason = "the one place where files are opened")]
 
 use crate::system_fault::noted;
 use std::collections::BTreeSet;
@@ -33,6 +34,16 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
     let found = if metadata.is_dir() { "a folder" } else { "a named pipe, device or socket" };
     Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, not a regular file")))
+}
+
+/// Returns why a folder cannot be used, in words that follow its path.
+pub fn folder_fault(path: &Path) -> Option<String> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => None,
+        Ok(_) => Some("is not a folder".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some("does not exist".to_owned()),
+        Err(error) => Some(format!("cannot be read ({error})")),
+    }
 }
 
 /// Returns the paths of the files that this process has opened with [`open`], for checks that no

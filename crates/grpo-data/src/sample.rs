@@ -79,6 +79,9 @@ pub enum Outcome {
     },
 }
 
+/// Largest absolute value of a reward, a weight or a term. It keeps sums of products finite in f64.
+pub const LARGEST_REWARD: f64 = 1e100;
+
 /// Name of the component that is 1 for valid and 0 for invalid completions.
 pub const VALID: &str = "valid";
 
@@ -173,6 +176,22 @@ impl Outcome {
     /// Creates an outcome without a score for this reason, of a completion whose validity is not known.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self::Failed { reason: reason.into(), valid: None }
+    }
+
+    /// Replaces a score with a total or term that cannot be compared by a failure.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let is_beyond = |value: &f64| value.is_nan() || value.abs() > LARGEST_REWARD;
+        let beyond = self.scored().and_then(|Scored { total, terms, .. }| {
+            let of_terms = terms.iter().flat_map(|(weight, value)| [*weight, *value]);
+            std::iter::once(*total).chain(of_terms).find(is_beyond)
+        });
+        match beyond {
+            None => self,
+            Some(value) => Self::failed(format!(
+                "the reward has the value {value:e}; expected finite numbers up to {LARGEST_REWARD:e} in magnitude"
+            )),
+        }
     }
 
     /// Sets the validity of a completion without a score. That of one with a score is a component.

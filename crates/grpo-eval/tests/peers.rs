@@ -1,5 +1,6 @@
 //! Compares measures with NLTK, rouge-score, SciPy and scikit-learn. `tests/peers/eval` has the
 //! program that writes the fixtures.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 use std::path::PathBuf;
 

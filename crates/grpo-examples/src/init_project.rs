@@ -1,4 +1,5 @@
 //! `grpo init-project`: creates a folder with the example files.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,11 @@ pub(crate) fn command() -> TaskCommand {
 
 fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
     let folder = &arguments.folder;
+    ensure!(
+        folder.to_str().is_some(),
+        "DIR {} is not UTF-8 text, so commands cannot be printed for it; choose another name",
+        folder.display()
+    );
     create(folder)?;
     let megabytes = FILES.iter().map(|file| file.size).sum::<usize>() as f64 / 1e6;
     say(format_args!(
@@ -45,6 +51,8 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
     let mut title = "next";
     let here = std::env::current_dir().and_then(|path| path.canonicalize()).ok();
     if folder.canonicalize().ok() != here {
+        let is_like_option = folder.as_os_str().as_encoded_bytes().starts_with(b"-");
+        let folder = if is_like_option { Path::new(".").join(folder) } else { folder.clone() };
         let command = command_line(["cd", &folder.display().to_string()]);
         say(format_args!("{title:<12} {command}"));
         title = "";

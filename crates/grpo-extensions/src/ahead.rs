@@ -77,8 +77,12 @@ pub struct Staleness {
 /// Name of the extension.
 const AHEAD: &str = "staleness";
 const KEY: &str = "train.staleness";
-const METRICS: [MetricSpec; 1] =
-    [MetricSpec { name: "sampling/staleness", requires: "a positive train.staleness" }];
+static METRICS: [MetricSpec; 1] = [MetricSpec::new(
+    "sampling/staleness",
+    "≥ 0",
+    "optimizer steps between the policy that sampled and the one that learned",
+)
+.requires("a positive train.staleness")];
 
 /// Returns the kind of extension that a positive `train.staleness` asks for.
 pub(crate) const fn kind<M: LanguageModel>() -> ExtensionKind<M> {
@@ -111,7 +115,7 @@ impl<M: LanguageModel> ExtensionConfig<M> for AheadConfig {
 
     fn check_replay(&self) -> Result<(), ConfigFault> {
         let message = format!(
-            "grpo replay cannot replay runs with {KEY} = {}, whose rollouts were sampled by earlier policies",
+            "`grpo replay` cannot replay runs with {KEY} = {}, whose rollouts were sampled by earlier policies",
             self.train.staleness
         );
         Err(ConfigFault::from_sentence(KEY, message))

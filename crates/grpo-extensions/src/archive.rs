@@ -6,7 +6,7 @@ use std::fmt;
 use grpo_data::{Group, Outcome, PartName, Scored};
 use grpo_rewards::{ExternalCalls, Identify, Identity, RewardInput};
 use grpo_runtime::RankError;
-use grpo_train::StepScorer;
+use grpo_train::{ScoreKeeper, StepScorer};
 use serde::{Deserialize, Serialize};
 
 /// The distinct completions of a run with their scores, in the order in which they were scored.
@@ -109,13 +109,33 @@ impl Archive {
         self.calls.push(call);
     }
 
+    /// Returns an outcome for each completion that the reward must not score. The scorer adds the
+    /// validity of those without a score.
+    fn known<'a>(&self, canonical: &'a [Option<String>]) -> Vec<Option<Outcome>> {
+        let mut new: HashSet<&str> = HashSet::new();
+        let mut outcome = |text: &'a str| {
+            if let Some(&place) = self.places.get(text) {
+                return Some(Outcome::Scored(self.calls[place].scored()));
+            }
+            // Copies of a new completion get its score afterwards.
+            if new.contains(text) {
+                return Some(Outcome::abstained());
+            }
+            if self.calls.len() + new.len() >= self.max_calls {
+                return Some(Outcome::beyond_budget());
+            }
+            new.insert(text);
+            None
+        };
+        canonical.iter().map(|text| outcome(text.as_deref()?)).collect()
+    }
+}
+
+impl ScoreKeeper for Archive {
     /// Scores all samples in `groups` like [`StepScorer::score`], but calls the reward only
     /// for completions that are not in the archive. Samples that exceed the maximum number of calls
     /// abstain.
-    ///
-    /// # Errors
-    /// Returns an error if a rank is gone or silent for too long.
-    pub(crate) fn score(
+    fn score(
         &mut self,
         groups: &mut [Group],
         scorer: &StepScorer<'_>,
@@ -157,26 +177,5 @@ impl Archive {
             }
         }
         Ok(calls)
-    }
-
-    /// Returns an outcome for each completion that the reward must not score. The scorer adds the
-    /// validity of those without a score.
-    fn known<'a>(&self, canonical: &'a [Option<String>]) -> Vec<Option<Outcome>> {
-        let mut new: HashSet<&str> = HashSet::new();
-        let mut outcome = |text: &'a str| {
-            if let Some(&place) = self.places.get(text) {
-                return Some(Outcome::Scored(self.calls[place].scored()));
-            }
-            // Copies of a new completion get its score afterwards.
-            if new.contains(text) {
-                return Some(Outcome::abstained());
-            }
-            if self.calls.len() + new.len() >= self.max_calls {
-                return Some(Outcome::beyond_budget());
-            }
-            new.insert(text);
-            None
-        };
-        canonical.iter().map(|text| outcome(text.as_deref()?)).collect()
     }
 }

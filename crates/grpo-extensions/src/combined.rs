@@ -11,11 +11,12 @@ use grpo_data::{ConfigFault, EpochOrder, Example, Group, OrderPosition, Ranges};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_model::{Dropout, LanguageModel};
 use grpo_rewards::EmbedderConfig;
-use grpo_run::Plan;
+use grpo_run::{FurtherUpdates, Plan};
 use grpo_runtime::awake;
 use grpo_train::{
-    Contributions, Cut, GradientSum, GrpoConfig, LossWeights, MetricSpec, PolicyUpdate,
-    StepExtension, TrainError, UpdatedStep, build_measure, check_measure, cross_entropy,
+    AuxiliaryLoss, Contributions, Cut, ExtensionRole, GradientSum, GrpoConfig, LossWeights,
+    MetricSpec, PolicyUpdate, StepExtension, TrainError, UpdatedStep, build_measure, check_measure,
+    cross_entropy,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,11 +86,11 @@ fn default_every() -> u32 {
 const SECTION: &str = "combined";
 
 /// Loss terms of a step.
-const METRICS: [MetricSpec; 4] = [
-    MetricSpec { name: "combined/supervised_loss", requires: SECTION_REQUIRED },
-    MetricSpec { name: "combined/mean_supervised_loss", requires: SECTION_REQUIRED },
-    MetricSpec { name: "combined/grpo_loss", requires: SECTION_REQUIRED },
-    MetricSpec { name: "combined/diversity", requires: SECTION_REQUIRED },
+static METRICS: [MetricSpec; 4] = [
+    MetricSpec::new("combined/supervised_loss", "nats", "cross-entropy CE before weighting, at the optimizer step that has all three terms; `loss` is their weighted sum").requires(SECTION_REQUIRED),
+    MetricSpec::new("combined/mean_supervised_loss", "nats", "mean CE over all optimizer steps, including those with examples only (`combined.every` above 1)").requires(SECTION_REQUIRED),
+    MetricSpec::new("combined/grpo_loss", "", "L_GRPO before weighting").requires(SECTION_REQUIRED),
+    MetricSpec::new("combined/diversity", "", "D before weighting").requires(SECTION_REQUIRED),
 ];
 const SECTION_REQUIRED: &str = "a [combined] section";
 
@@ -117,6 +118,10 @@ impl<M: LanguageModel> ExtensionConfig<M> for CombinedConfig {
         as_section(SECTION, self)
     }
 
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Loss]
+    }
+
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
         refuse_several_updates(run.config)
     }
@@ -138,7 +143,8 @@ impl<M: LanguageModel> ExtensionConfig<M> for CombinedConfig {
     }
 
     fn plan(&self, plan: &mut Plan) {
-        plan.supervised_updates += (self.every as usize).saturating_sub(1);
+        let count = (self.every as usize).saturating_sub(1);
+        plan.further_updates.push(FurtherUpdates { key: "combined.every", count, replay: false });
     }
 
     fn build(&self, parts: &mut ExtensionParts<'_>) -> BuiltExtension<M> {
@@ -239,17 +245,8 @@ impl<M: LanguageModel> StepExtension<M> for Combined {
         &METRICS
     }
 
-    fn grpo_weight(&self) -> Option<f64> {
-        Some(self.config.grpo_weight)
-    }
-
-    fn auxiliary_loss(&mut self, update: &mut PolicyUpdate<'_, M>) -> Result<f64, TrainError> {
-        let PolicyUpdate { policy, version, groups, grpo_loss, cut, gradients } = update;
-        let supervised_loss = self.supervise(*policy, *version, *cut, gradients)?;
-        let diversity = self.diversify(*policy, groups, *cut, gradients)?;
-        let terms = CombinedTerms { supervised_loss, grpo_loss: *grpo_loss, diversity };
-        self.terms = Some(terms);
-        Ok(self.loss(&terms))
+    fn auxiliary_loss(&mut self) -> Option<&mut dyn AuxiliaryLoss<M>> {
+        Some(self)
     }
 
     /// Performs the optimizer steps that only use examples.
@@ -272,6 +269,21 @@ impl<M: LanguageModel> StepExtension<M> for Combined {
         let values = [terms.supervised_loss, mean(&losses), terms.grpo_loss, terms.diversity];
         step.added.metrics.extend(METRICS.iter().map(|metric| metric.name).zip(values));
         Ok(())
+    }
+}
+
+impl<M: LanguageModel> AuxiliaryLoss<M> for Combined {
+    fn grpo_weight(&self) -> f64 {
+        self.config.grpo_weight
+    }
+
+    fn add(&mut self, update: &mut PolicyUpdate<'_, M>) -> Result<f64, TrainError> {
+        let PolicyUpdate { policy, version, groups, grpo_loss, cut, gradients } = update;
+        let supervised_loss = self.supervise(*policy, *version, *cut, gradients)?;
+        let diversity = self.diversify(*policy, groups, *cut, gradients)?;
+        let terms = CombinedTerms { supervised_loss, grpo_loss: *grpo_loss, diversity };
+        self.terms = Some(terms);
+        Ok(self.loss(&terms))
     }
 }
 

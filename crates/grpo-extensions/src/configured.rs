@@ -10,7 +10,10 @@ use grpo_data::schema::Keys;
 use grpo_data::{ConfigFault, Example, Shortened, deserialize_settings};
 use grpo_rewards::Identify;
 use grpo_run::Plan;
-use grpo_train::{ExtensionMetrics, GrpoConfig, GuardConfig, MetricSpec, StepExtension};
+use grpo_train::{
+    ExtensionRole, GrpoConfig, GuardConfig, MetricGroup, MetricSpec, RunMetrics, StepExtension,
+    StepExtensions, refuse_conflicts, roles_of,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -53,6 +56,11 @@ impl<M> fmt::Debug for ExtensionKind<M> {
 }
 
 impl<M> ExtensionKind<M> {
+    /// Returns the metrics of the kind as a group of its name.
+    pub fn metric_group(&self) -> MetricGroup {
+        MetricGroup { name: self.name, section: "train", metrics: self.metrics }
+    }
+
     /// Removes the keys of the kind from a configuration. Returns `None` if it has none of them.
     pub fn take(&self, configuration: &mut Table) -> Option<Table> {
         let mut own = Table::new();
@@ -83,7 +91,12 @@ pub trait ExtensionConfig<M>: fmt::Debug + Send + Sync {
     /// Returns its keys with all defaults, in tables nested as in the file.
     fn settings(&self) -> Table;
 
-    /// Checks it together with the rest of the configuration.
+    /// Returns the roles of the extension that [`Self::build`] creates.
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[]
+    }
+
+    /// Checks it together with the rest of the configuration. Roles are compared by [`check_extensions`].
     ///
     /// # Errors
     /// Returns an error that names the key if they contradict each other.
@@ -166,6 +179,49 @@ pub struct ConfiguredRun<'a> {
     pub has_prompts: bool,
 }
 
+/// Checks the extensions that a run uses with its configuration and with each other. `has_prompts` is
+/// that of [`ConfiguredRun`].
+///
+/// # Errors
+/// Returns an error that names the key if two of them contradict each other.
+pub fn check_extensions<M>(
+    used: &[Arc<dyn ExtensionConfig<M>>],
+    config: &GrpoConfig,
+    has_prompts: bool,
+) -> Result<(), ConfigFault> {
+    let names: Vec<&'static str> = used.iter().map(|extension| extension.name()).collect();
+    let run = ConfiguredRun { config, extensions: &names, has_prompts };
+    used.iter().try_for_each(|extension| extension.check(&run))?;
+    let roles = used.iter().map(|extension| (extension.name(), extension.roles().to_vec()));
+    refuse_conflicts(&roles.collect::<Vec<_>>())
+}
+
+/// Creates the extensions that a run uses.
+///
+/// # Errors
+/// Returns an error if a file cannot be read, if the task cannot do what an extension needs, or if an
+/// extension has another name or other roles, or looks further ahead, than its configuration says.
+pub fn build_extensions<M>(
+    used: &[Arc<dyn ExtensionConfig<M>>],
+    parts: &mut ExtensionParts<'_>,
+) -> Result<StepExtensions<M>, Box<dyn Error + Send + Sync>> {
+    let mut extensions = StepExtensions::new();
+    for config in used {
+        let mut extension = config.build(parts)?;
+        let (ahead, declared_ahead) = (extension.looks_ahead(), config.looks_ahead());
+        let (name, roles) = (extension.name(), roles_of(&mut *extension));
+        let (of_config, declared) = (config.name(), config.roles());
+        if (name, &*roles, ahead) != (of_config, declared, declared_ahead) {
+            let fault = format!(
+                "the extension {name} has the roles {roles:?} and looks {ahead} steps ahead, but its configuration {of_config} declares {declared:?} and {declared_ahead}; correct ExtensionConfig"
+            );
+            return Err(fault.into());
+        }
+        extensions.push(extension);
+    }
+    Ok(extensions)
+}
+
 /// Checks that none of the `extensions` of a run is one of `names`.
 ///
 /// # Errors
@@ -210,16 +266,12 @@ pub type ReadExamples<'a> =
 pub fn metrics_of_kinds<M>(
     kinds: &[ExtensionKind<M>],
     used: &[Arc<dyn ExtensionConfig<M>>],
-) -> ExtensionMetrics {
-    let mut metrics = ExtensionMetrics::default();
+) -> RunMetrics {
+    let mut metrics = RunMetrics::default();
     for kind in kinds {
         let config = used.iter().find(|config| config.name() == kind.name);
-        for metric in kind.metrics {
-            match config.is_some_and(|config| config.measures(metric.name)) {
-                true => drop(metrics.measured.insert(metric.name.to_owned())),
-                false => metrics.missing.push(*metric),
-            }
-        }
+        metrics
+            .add(kind.metrics, |metric| config.is_some_and(|config| config.measures(metric.name)));
     }
     metrics
 }

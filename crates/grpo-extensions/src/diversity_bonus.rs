@@ -9,7 +9,8 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges};
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 use grpo_train::{
-    MetricSpec, ScoredStep, StepExtension, TrainError, build_measure, check_measure, no_embedder,
+    ExtensionRole, MetricSpec, ScoredStep, StepExtension, TrainError, build_measure, check_measure,
+    no_embedder,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,12 +23,11 @@ use crate::{
 };
 
 /// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
-/// is the mean distance of completion i to the other completions in its group
-/// ([`Diversity::of_each`]). The reward itself is left unchanged.
+/// is the mean distance of completion i to the other completions in its group. The reward itself is left
+/// unchanged.
 ///
 /// The bonus is a form of reward shaping and has no gradient of its own. Completions without a
-/// reward get no bonus, and neither do invalid ones ([`Outcome::is_valid`]). Otherwise, the policy
-/// would be rewarded for garbage that differs from valid completions.
+/// reward get no bonus, and neither do invalid ones. Otherwise, the policy would be rewarded for garbage that differs from valid completions.
 ///
 /// If a completion cannot be embedded, the run ends, because the distances in its group are
 /// undefined. This only happens if the encoder returns non-finite numbers, so later completions
@@ -49,15 +49,14 @@ pub struct DiversityBonusConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BonusMeasure {
-    /// [`DiversityMeasure::Semantic`].
+    /// 1 − cosine similarity of vectors.
     #[default]
     Semantic,
-    /// [`DiversityMeasure::Bleu`].
+    /// 1 − BLEU.
     Bleu,
-    /// [`DiversityMeasure::Distinct`].
+    /// Share of the word bigrams that no other completion has.
     Distinct,
-    /// 1 − similarity as defined by the task ([`SimilarTexts`](crate::SimilarTexts)). Completions
-    /// that cannot be compared are left out of the mean.
+    /// 1 − similarity as defined by the task. Completions that cannot be compared are left out of the mean.
     Tanimoto,
 }
 
@@ -75,6 +74,16 @@ impl BonusMeasure {
 
 const SECTION: &str = "diversity_bonus";
 const REQUIRED: &str = "a [diversity_bonus] section";
+static METRICS: [MetricSpec; 2] = [
+    MetricSpec::new(
+        "diversity_bonus/mean",
+        "",
+        "mean of the bonus, over the completions that receive it",
+    )
+    .requires(REQUIRED),
+    MetricSpec::new("diversity_bonus/std", "≥ 0", "standard deviation of the bonus")
+        .requires(REQUIRED),
+];
 
 /// Returns the kind of extension that a `[diversity_bonus]` section asks for.
 pub(crate) const fn kind<M>() -> ExtensionKind<M> {
@@ -82,10 +91,7 @@ pub(crate) const fn kind<M>() -> ExtensionKind<M> {
         name: SECTION,
         keys: &[SECTION],
         schema: Keys::in_section::<DiversityBonusConfig>(SECTION),
-        metrics: &[
-            MetricSpec { name: "diversity_bonus/mean", requires: REQUIRED },
-            MetricSpec { name: "diversity_bonus/std", requires: REQUIRED },
-        ],
+        metrics: &METRICS,
         parse: |mut table, _| {
             let config: DiversityBonusConfig = section(&mut table, SECTION)?;
             config.check()?;
@@ -101,6 +107,10 @@ impl<M> ExtensionConfig<M> for DiversityBonusConfig {
 
     fn settings(&self) -> Table {
         as_section(SECTION, self)
+    }
+
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Bonus]
     }
 
     fn check(&self, _run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
@@ -176,6 +186,10 @@ impl<M> StepExtension<M> for DiversityBonus {
 
     fn sets_bonus(&self) -> bool {
         true
+    }
+
+    fn metrics(&self) -> &'static [MetricSpec] {
+        &METRICS
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {

@@ -10,8 +10,8 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Ranges, Sample};
 use grpo_rewards::{Identify, Identity};
 use grpo_runtime::{RankError, Ranks};
 use grpo_train::{
-    GrpoConfig, GuardAction, GuardConfig, MetricSpec, ScoredStep, StepExtension, TrainError,
-    UpdatedStep,
+    ExtensionRole, GrpoConfig, GuardAction, GuardConfig, MetricSpec, ScoredStep, StepExtension,
+    TrainError, UpdatedStep,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use toml::Table;
 use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 use crate::{
     Bucketing, BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts,
-    as_section, refuse_with, section,
+    as_section, section,
 };
 
 /// Name of the section and the extension.
@@ -71,8 +71,11 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
     }
 
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
-        refuse_aggregation(run.config)?;
-        refuse_with(SECTION, run.extensions, &["diversity_bonus"])
+        refuse_aggregation(run.config)
+    }
+
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Bonus]
     }
 
     /// Warns if the policy keeps sampling completions for full buckets.
@@ -91,7 +94,7 @@ impl<M> ExtensionConfig<M> for ConfiguredFilter {
 ///
 /// The run remembers how many rewarded completions each bucket contains. Advantages are computed
 /// from `f(n) · r`, where `r` is the reward, `n` the number of earlier completions in the bucket
-/// and `f` the [`BucketPenalty`]. Only completions with `r ≥ min_reward` are counted and penalised.
+/// and `f` the `penalty`. Only completions with `r ≥ min_reward` are counted and penalised.
 /// The reward itself is left unchanged.
 ///
 /// If a bucket can hold different completions, a copy of a counted one gets 0 and is not counted, as
@@ -278,15 +281,15 @@ impl KnownBuckets {
     }
 }
 
-/// What the filter measures in a step: the change of the reward; the fraction whose reward was at least
-/// halved, of the completions that were counted or copies of counted ones (0 if there are none); the
-/// numbers of buckets and of full buckets in the run so far.
-const METRICS: [MetricSpec; 5] = [
-    MetricSpec { name: "diversity_filter/mean", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/std", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/penalized", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/buckets", requires: REQUIRED },
-    MetricSpec { name: "diversity_filter/full_buckets", requires: REQUIRED },
+/// What the filter measures in a step.
+static METRICS: [MetricSpec; 5] = [
+    MetricSpec::new("diversity_filter/mean", "≤ 0", "mean change of the reward by the filter, over the counted completions").requires(REQUIRED),
+    MetricSpec::new("diversity_filter/std", "≥ 0", "standard deviation of the same change").requires(REQUIRED),
+    MetricSpec::new("diversity_filter/penalized", "0 to 1", "fraction whose reward was at least halved, of the completions that were counted or copies of counted ones; 0 if there are none")
+        .requires(REQUIRED)
+        .above("mode collapse: most rewarded completions fall into diversity filter buckets that are filling up"),
+    MetricSpec::new("diversity_filter/buckets", "≥ 0", "number of buckets in the run so far").requires(REQUIRED),
+    MetricSpec::new("diversity_filter/full_buckets", "≥ 0", "number of those that are full").requires(REQUIRED),
 ];
 const REQUIRED: &str = "a [diversity_filter] section";
 

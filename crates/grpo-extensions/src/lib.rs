@@ -11,6 +11,7 @@ mod replay;
 mod score_archive;
 mod similar_texts;
 #[cfg(test)]
+#[path = "../../grpo-train/src/test_groups.rs"]
 mod test_groups;
 
 use grpo_model::LanguageModel;
@@ -21,7 +22,8 @@ pub use bucketing::{BucketFn, Bucketing};
 pub use combined::{Combined, CombinedConfig};
 pub use configured::{
     BuiltExtension, ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, ParseExtension,
-    ReadExamples, as_section, metrics_of_kinds, refuse_with, section,
+    ReadExamples, as_section, build_extensions, check_extensions, metrics_of_kinds, refuse_with,
+    section,
 };
 pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{BucketPenalty, DiversityFilter, DiversityFilterConfig};

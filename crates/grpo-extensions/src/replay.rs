@@ -31,9 +31,6 @@ pub struct ReplayConfig {
     /// Distinct completions per such step.
     #[schemars(range(min = 2, max = 1e4))]
     pub samples: usize,
-    /// Training steps in which this number increases linearly, from at least 2.
-    #[schemars(range(min = 0))]
-    pub warmup_steps: u32,
     /// Number of best completions that are drawn from.
     #[schemars(range(min = 2, max = 1e5))]
     pub capacity: usize,
@@ -59,7 +56,6 @@ impl Default for ReplayConfig {
         Self {
             updates: 4,
             samples: 64,
-            warmup_steps: 0,
             capacity: 1024,
             rank_coefficient: 0.01,
             randomize: 0.0,
@@ -72,14 +68,6 @@ impl Default for ReplayConfig {
 impl ReplayConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         self.check_ranges("replay")
-    }
-
-    /// Returns the number of replayed completions per optimizer step, at least 2. Steps are counted from 0.
-    fn samples_at(&self, step: u32) -> usize {
-        let step = u64::from(step) + 1;
-        let warmup = u64::from(self.warmup_steps).max(step);
-        let share = step as f64 / warmup as f64;
-        ((share * self.samples as f64).round() as usize).max(2)
     }
 }
 
@@ -183,7 +171,7 @@ impl Replay {
         let mut random = Random::new(self.seed, step, update + 1);
         let mut ranked = Ranked::new(archive, &self.config);
         let mut samples = Vec::new();
-        while samples.len() < self.config.samples_at(step) {
+        while samples.len() < self.config.samples {
             let Some(call) = ranked.take(&mut random) else { break };
             let is_random = random.uniform() < self.config.randomize;
             let form = is_random.then(|| random.bits());

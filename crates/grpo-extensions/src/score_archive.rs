@@ -7,14 +7,14 @@ use std::sync::Arc;
 use grpo_core::Aggregation;
 use grpo_data::schema::Keys;
 use grpo_data::statistics::mean;
-use grpo_data::{ConfigFault, Group, Ranges, Sample, SampledUnder, deserialize_settings};
+use grpo_data::{ConfigFault, Ranges, Sample, SampledUnder, deserialize_settings};
 use grpo_model::{LanguageModel, WeightPrecision};
-use grpo_rewards::{ExternalCalls, Identify};
-use grpo_run::Plan;
-use grpo_runtime::{RankError, awake};
+use grpo_rewards::Identify;
+use grpo_run::{EndedBy, FurtherUpdates, Plan};
+use grpo_runtime::awake;
 use grpo_train::{
-    Ending, FurtherUpdate, GrpoConfig, MetricSpec, SamplingConfig, ScoredStep, StepExtension,
-    StepScorer, TrainError, Update, UpdatedStep,
+    ExtensionRole, FurtherUpdate, GrpoConfig, MetricSpec, SamplingConfig, ScoreKeeper, ScoredStep,
+    StepExtension, TrainError, Update, UpdatedStep,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,16 +37,36 @@ pub struct ScoreArchive {
     proposed: Option<Vec<Option<f64>>>,
 }
 
-/// What it measures: the number of distinct completions that the reward scored, the mean of the ten best
-/// rewards, the proposals, and the updates with replayed completions.
-const METRICS: [MetricSpec; 7] = [
-    MetricSpec { name: "archive/calls", requires: KEPT },
-    MetricSpec { name: "archive/top_10", requires: KEPT },
-    MetricSpec { name: "proposals/count", requires: PROPOSED },
-    MetricSpec { name: "proposals/reward", requires: PROPOSED },
-    MetricSpec { name: "replay/reward", requires: REPLAYED },
-    MetricSpec { name: "replay/loss", requires: REPLAYED },
-    MetricSpec { name: "replay/grad_norm", requires: REPLAYED },
+static METRICS: [MetricSpec; 7] = [
+    MetricSpec::new(
+        "archive/calls",
+        "≥ 0",
+        "number of distinct completions that the reward has scored in the run",
+    )
+    .requires(KEPT),
+    MetricSpec::new("archive/top_10", "", "mean of the ten highest rewards of the run")
+        .requires(KEPT),
+    MetricSpec::new(
+        "proposals/count",
+        "count",
+        "number of the step's proposals, which no other metric includes",
+    )
+    .requires(PROPOSED),
+    MetricSpec::new("proposals/reward", "", "mean reward of the step's proposals")
+        .requires(PROPOSED),
+    MetricSpec::new(
+        "replay/reward",
+        "",
+        "mean reward of the replayed completions over the step's updates with them",
+    )
+    .requires(REPLAYED),
+    MetricSpec::new("replay/loss", "", "mean loss of the same updates").requires(REPLAYED),
+    MetricSpec::new(
+        "replay/grad_norm",
+        "≥ 0",
+        "mean gradient norm of the same updates before clipping",
+    )
+    .requires(REPLAYED),
 ];
 const KEPT: &str = "a [replay] section or train.max_reward_calls";
 const REPLAYED: &str = "a [replay] section with a positive replay.updates";
@@ -71,16 +91,8 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
         &METRICS
     }
 
-    fn keeps_scores(&self) -> bool {
-        true
-    }
-
-    fn score(
-        &mut self,
-        groups: &mut [Group],
-        scorer: &StepScorer<'_>,
-    ) -> Result<Option<ExternalCalls>, RankError> {
-        self.archive.score(groups, scorer)
+    fn score_keeper(&mut self) -> Option<&mut dyn ScoreKeeper> {
+        Some(&mut self.archive)
     }
 
     /// Scores new completions derived from the best ones so far, unless proposals are disabled.
@@ -144,9 +156,9 @@ impl<M: LanguageModel> StepExtension<M> for ScoreArchive {
         self.archive.forget_after(known);
     }
 
-    fn ending(&self) -> Option<Ending> {
-        let calls = self.archive.calls().len();
-        self.archive.is_exhausted().then_some(Ending::CallsUsed { calls })
+    fn ending(&self) -> Option<String> {
+        let calls = self.archive.calls().len() as u64;
+        self.archive.is_exhausted().then(|| EndedBy::calls_used(calls).reason)
     }
 
     fn state(&self) -> Value {
@@ -283,6 +295,10 @@ impl<M: LanguageModel> ExtensionConfig<M> for ArchiveConfig {
         Table::try_from(self).expect("settings consist of texts, numbers and tables")
     }
 
+    fn roles(&self) -> &'static [ExtensionRole] {
+        &[ExtensionRole::Scores]
+    }
+
     fn check(&self, run: &ConfiguredRun<'_>) -> Result<(), ConfigFault> {
         if run.has_prompts {
             let message = "[replay] and train.max_reward_calls compare all completions of a run with each other, so they cannot be used with prompts or conditions";
@@ -309,8 +325,12 @@ impl<M: LanguageModel> ExtensionConfig<M> for ArchiveConfig {
     }
 
     fn plan(&self, plan: &mut Plan) {
-        plan.replay_updates += self.replay.as_ref().map_or(0, |replay| replay.updates as usize);
-        plan.max_reward_calls = self.train.max_reward_calls.map(u64::from);
+        let replays = self.replay.as_ref().map(|replay| replay.updates as usize);
+        let key = "replay.updates";
+        let replays = replays.map(|count| FurtherUpdates { key, count, replay: true });
+        plan.further_updates.extend(replays);
+        plan.endings
+            .extend(self.train.max_reward_calls.map(|most| EndedBy::calls_used(most.into())));
     }
 
     fn build(&self, parts: &mut ExtensionParts<'_>) -> BuiltExtension<M> {

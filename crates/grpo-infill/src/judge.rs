@@ -21,8 +21,8 @@ use self::target::mean_squared_error;
 use self::validation::{Round, ValidationTexts};
 use crate::SequenceScorer;
 use grpo_train::{
-    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError, by_tokens,
-    finite_loss,
+    GradientSum, MetricGroup, MetricSpec, Objective, StepGradients, StepsConfig, SupervisedTrainer,
+    TrainError, by_tokens, finite_loss,
 };
 
 pub use self::config::{FillSettings, JudgeConfig};
@@ -112,23 +112,34 @@ fn measures_of(
     Ok(measures)
 }
 
+/// Metrics of the training of a judge, in addition to those of each supervised run.
+pub const JUDGE_METRICS: MetricGroup =
+    MetricGroup { name: "judge", section: "judge", metrics: &METRICS };
+
+static METRICS: [MetricSpec; 9] = [
+    MetricSpec::new("mean_squared_error", "", "first factor of the loss"),
+    MetricSpec::new("loss_factor", "", "second factor of the loss"),
+    MetricSpec::new("output_mean", "0 to 1", "mean output over the texts of the step"),
+    MetricSpec::new("target_mean", "0 to 1", "mean target over the texts of the step"),
+    MetricSpec::new("eval_loss", "", "mean squared error over all validation texts")
+        .curve("Supervised loss", "validation"),
+    MetricSpec::new("zero_mean", "0 to 1", "mean output on natural texts"),
+    MetricSpec::new("zero_p90", "0 to 1", "90th percentile of the outputs on natural texts"),
+    MetricSpec::new(
+        "pearson",
+        "−1 to 1",
+        "correlation of the outputs with the fraction of the text that was replaced",
+    ),
+    MetricSpec::new("spearman", "−1 to 1", "rank correlation of the same"),
+];
+
 impl Objective for JudgeObjective<'_> {
     type Model = SequenceScorer;
     type Measures = JudgeMeasures;
     type Progress = ();
 
-    fn metric_names(&self) -> &'static [&'static str] {
-        &[
-            "mean_squared_error",
-            "loss_factor",
-            "output_mean",
-            "target_mean",
-            "eval_loss",
-            "zero_mean",
-            "zero_p90",
-            "pearson",
-            "spearman",
-        ]
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![JUDGE_METRICS]
     }
 
     fn gradients(

@@ -29,13 +29,14 @@ pub use families::{
 };
 pub use infilling::{FillBlanks, Infilling, InfillingSettings};
 pub use judge::{
-    CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
-    corruption_target, measure_judge,
+    CorrelationScaling, FillSettings, JUDGE_METRICS, JudgeConfig, JudgeData, JudgeGate,
+    JudgeMeasures, JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig,
+    VarianceScaling, corruption_target, measure_judge,
 };
 pub use masked_lm::{
     CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
-    MaskRatioWeighting, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective, ModifierConfig,
+    MASKED_LM_METRICS, MaskRatioWeighting, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective,
+    ModifierConfig,
 };
 pub use masked_stream::{MASKED_PROMPTS, MASKING, MaskedData, MaskedStream};
 pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};

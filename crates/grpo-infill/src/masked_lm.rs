@@ -23,8 +23,8 @@ use self::batch::MaskedBatch;
 use crate::fill::draw_blanks;
 use crate::prepared_batches::PreparedBatches;
 use grpo_train::{
-    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
-    TransferConfig, by_tokens,
+    GradientSum, MetricGroup, MetricSpec, Objective, StepGradients, StepsConfig, SupervisedTrainer,
+    TrainError, TransferConfig, by_tokens,
 };
 use grpo_train::{distribution_fault, finite_loss, in_range};
 
@@ -217,13 +217,40 @@ struct Part {
     gradients: GradientsParams,
 }
 
+const CRITIC: &str = "a [critic] section";
+
+/// Metrics of the training of an infiller, in addition to those of each supervised run.
+pub const MASKED_LM_METRICS: MetricGroup =
+    MetricGroup { name: "masked_lm", section: "masked_lm", metrics: &METRICS };
+
+static METRICS: [MetricSpec; 4] = [
+    MetricSpec::new("cross_entropy", "nats", "unweighted mean over the targets"),
+    MetricSpec::new("critic_loss", "nats", "mean binary cross-entropy of the critic")
+        .requires(CRITIC),
+    MetricSpec::new(
+        "eval_loss",
+        "nats",
+        "mean cross-entropy over the targets of the validation batches",
+    )
+    .curve("Supervised loss", "validation"),
+    MetricSpec::new(
+        "eval_accuracy",
+        "0 to 1",
+        "fraction of blanks whose most probable character is the true one; left out if a masking leaves no blanks",
+    ),
+];
+
 impl Objective for MaskedLmObjective<'_> {
     type Model = Transformer;
     type Measures = MaskedLmMeasures;
     type Progress = ();
 
-    fn metric_names(&self) -> &'static [&'static str] {
-        &["cross_entropy", "critic_loss", "eval_loss", "eval_accuracy"]
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![MASKED_LM_METRICS]
+    }
+
+    fn measures(&self, metric: &MetricSpec) -> bool {
+        metric.requires != CRITIC || self.config.critic.is_some()
     }
 
     fn gradients(

@@ -68,7 +68,7 @@ pub enum Masking {
         /// Maximum fraction of lines.
         max_ratio: f64,
     },
-    /// Selects positions like [`Masking::Random`]. Each contiguous run of them is replaced with
+    /// Selects positions like `random`. Each contiguous run of them is replaced with
     /// random characters, MASK, or the characters of another passage in the same split, according
     /// to the given weights.
     Replacement {

@@ -46,39 +46,44 @@ impl Passages {
     /// - The file cannot be read, is not UTF-8, or is empty or too small.
     /// - A character is missing from `characters` or equals [`BLANK`](crate::BLANK).
     pub fn read(
-        path: &Path,
         options: &PassageOptions,
         characters: Option<&Characters>,
     ) -> Result<Self, DataError> {
-        Self::new(Source::read(path)?, path, options, characters)
+        Self::new(Source::read(&options.file)?, options, characters)
     }
 
-    /// Creates passages from text. `path` is used in error messages.
+    /// Creates passages from text. The file of the options only names it in error messages.
     ///
     /// # Errors
     /// See [`Self::read`].
     pub fn from_text(
         text: &str,
-        path: &Path,
         options: &PassageOptions,
         characters: Option<&Characters>,
     ) -> Result<Self, DataError> {
-        Self::new(Source::from_text(text.to_owned()), path, options, characters)
+        Self::new(Source::from_text(text.to_owned()), options, characters)
     }
 
     fn new(
         mut source: Source,
-        path: &Path,
         options: &PassageOptions,
         characters: Option<&Characters>,
     ) -> Result<Self, DataError> {
-        options.check()?;
+        options.check("").map_err(|fault| DataError::Invalid(fault.to_string()))?;
+        let path = &options.file;
         if source.text.is_empty() {
             let path = path.display();
             return Err(DataError::Invalid(format!("`{path}` is empty; use a file with text")));
         }
         if options.unit == PassageUnit::Lines {
             source.end_last_line();
+        }
+        let is_one_line = characters.is_some_and(|characters| characters.id('\n').is_none());
+        if is_one_line && options.unit != PassageUnit::Line && source.text.contains('\n') {
+            return Err(DataError::Invalid(format!(
+                "`{}` has several lines, but the model has no line break among its characters, because it was trained on single lines; set `unit` to \"line\" (`--unit line` of `grpo fill`)",
+                path.display()
+            )));
         }
         let mut report = PassageReport::default();
         let kept = lines::kept(&source, options, &mut report);

@@ -70,7 +70,6 @@ impl PreparedBatches {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::Arc;
 
     use super::*;
@@ -79,10 +78,13 @@ mod tests {
     };
 
     fn stream(max_ratio: f64) -> MaskedStream {
-        let options =
-            PassageOptions { unit: PassageUnit::Window, length: 6, validation_fraction: 0.2 };
-        let passages =
-            Passages::from_text(&"abcdefgh".repeat(10), Path::new("text"), &options, None);
+        let options = PassageOptions {
+            file: "text".into(),
+            unit: PassageUnit::Window,
+            length: 6,
+            validation_fraction: 0.2,
+        };
+        let passages = Passages::from_text(&"abcdefgh".repeat(10), &options, None);
         let stages = vec![Masking::Random { min_ratio: 0.0, max_ratio }];
         let plan = MaskingPlan::new(stages, Corruption::None).unwrap();
         MaskedStream::new(Arc::new(passages.unwrap()), Split::Train, plan, 1, MASKING).unwrap()

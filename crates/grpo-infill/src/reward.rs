@@ -21,7 +21,7 @@ use grpo_rewards::{
 
 use crate::sections::passed;
 
-/// Configuration of an [`InfillReward`].
+/// Settings of the reward `infill`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InfillConfig {

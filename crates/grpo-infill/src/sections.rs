@@ -1,19 +1,18 @@
 //! Shared code of the commands that train infillers and judges.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
     Characters, INFILLER, JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures,
-    MaskedLmObjective, PassageOptions, PassageUnit, Passages, SequenceScorer, formats,
+    MaskedLmObjective, PassageOptions, Passages, SequenceScorer, formats,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, DataError, Ranges, regular_file};
+use grpo_data::regular_file;
 use grpo_model::{LanguageModel, ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_run::VerifiedFolder;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use grpo_task::models::{check_folder, warn_about};
 use grpo_task::output::say;
@@ -22,58 +21,15 @@ use grpo_task::supervised_run::ModelFiles;
 /// File name of a judge's report.
 const JUDGE_REPORT: &str = "judge.json";
 
-/// The configuration section for passages.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PassageSection {
-    /// UTF-8 text or file of molecules; all characters must be in the infiller's `characters.json`.
-    #[schemars(extend("x-basic" = true))]
-    pub(crate) file: PathBuf,
-    /// Maximum characters of a passage, at most the model's `block_size`.
-    #[schemars(range(min = 2, max = 1048576), extend("x-basic" = true))]
-    pub(crate) length: usize,
-    /// What a passage is.
-    #[serde(default)]
-    pub(crate) unit: PassageUnit,
-    /// Fraction held out, at the end of the file.
-    #[serde(default = "default_validation_fraction")]
-    #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
-    pub(crate) validation_fraction: f64,
-}
-
-fn default_validation_fraction() -> f64 {
-    0.1
-}
-
-impl PassageSection {
-    /// Validates the options of the section `key` without reading the file.
-    pub(crate) fn check(&self, key: &str) -> Result<(), ConfigFault> {
-        self.check_ranges(key)?;
-        let fraction = self.validation_fraction;
-        if fraction > 0.0 && fraction < 1.0 {
-            return Ok(());
-        }
-        let expected = "a number between 0 and 1 (0.1 holds out the last tenth of the file)";
-        Err(ConfigFault::out_of_range(format!("{key}.validation_fraction"), fraction, expected))
-    }
-
-    /// Reads the file and prints a summary. Without `characters`, the vocabulary is taken from the
-    /// file.
-    pub(crate) fn read(&self, characters: Option<&Characters>) -> anyhow::Result<Arc<Passages>> {
-        let passages = self.load(characters).context("data")?;
-        say(format_args!("{}: {}", self.file.display(), passages.report()));
-        Ok(Arc::new(passages))
-    }
-
-    /// Like [`Self::read`], but doesn't print anything.
-    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, DataError> {
-        let options = PassageOptions {
-            length: self.length,
-            unit: self.unit,
-            validation_fraction: self.validation_fraction,
-        };
-        Passages::read(&self.file, &options, characters)
-    }
+/// Reads the text of the section `[data]` and prints a summary. Without `characters`, the vocabulary is taken
+/// from the file.
+pub(crate) fn read_passages(
+    options: &PassageOptions,
+    characters: Option<&Characters>,
+) -> anyhow::Result<Arc<Passages>> {
+    let passages = Passages::read(options, characters).context("data")?;
+    say(format_args!("{}: {}", options.file.display(), passages.report()));
+    Ok(Arc::new(passages))
 }
 
 /// An infiller loaded from a model directory.
@@ -104,7 +60,7 @@ impl LoadedInfiller {
     }
 
     /// Checks that the model can read passages of full length.
-    pub(crate) fn sees(&self, data: &PassageSection, folder: &Path) -> anyhow::Result<()> {
+    pub(crate) fn sees(&self, data: &PassageOptions, folder: &Path) -> anyhow::Result<()> {
         let context = self.spec.config.description().context;
         anyhow::ensure!(
             data.length <= context,

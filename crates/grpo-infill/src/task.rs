@@ -1,10 +1,11 @@
 //! The infilling task.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Characters, FAMILIES, FillBlanks, MASKED_PROMPTS, MaskedStream, MaskedText, MaskingPlan, Split,
+    Characters, FAMILIES, FillBlanks, JUDGE_METRICS, MASKED_LM_METRICS, MASKED_PROMPTS,
+    MaskedStream, MaskedText, MaskingPlan, PassageOptions, Passages, Split,
 };
 use anyhow::Context;
 use clap::ValueEnum;
@@ -12,7 +13,7 @@ use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, TextCodec, deserialize_settings};
 use grpo_model::{Families, FamilyKind, LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
-use grpo_train::{EngineFactory, TrainError};
+use grpo_train::{EngineFactory, GrpoConfig, MetricGroup, TrainError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -22,12 +23,11 @@ use crate::commands::pretrain::MaskedLmFile;
 use crate::commands::{fill, pretrain, train_judge};
 use crate::eval_suite::SUITE;
 use crate::reward::InfillConfig;
-use crate::sections::{PassageSection, check_infiller};
+use crate::sections::check_infiller;
 use grpo_task::eval::Suite;
 use grpo_task::models::Loaded;
 use grpo_task::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_task::task::{Pretraining, Task, TaskCommand};
-use grpo_task::train_settings::TrainSettings;
 
 /// The infilling task, which fills blanks in text.
 pub struct Infill;
@@ -39,6 +39,10 @@ impl Task for Infill {
 
     fn rewards(&self) -> Vec<RewardKind> {
         vec![RewardKind::from_settings::<InfillConfig>("infill")]
+    }
+
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![JUDGE_METRICS, MASKED_LM_METRICS]
     }
 
     fn families(&self) -> Vec<&'static FamilyKind> {
@@ -80,14 +84,14 @@ impl Task for Infill {
 #[serde(deny_unknown_fields)]
 struct BlankSections {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    passages: Option<PassageSection>,
+    passages: Option<PassageOptions>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     masking: Option<MaskingPlan>,
 }
 
 impl BlankSections {
     /// Returns both sections. They must have been checked.
-    fn both(&self) -> (&PassageSection, &MaskingPlan) {
+    fn both(&self) -> (&PassageOptions, &MaskingPlan) {
         let both = self.passages.as_ref().zip(self.masking.as_ref());
         both.expect("the sections were checked")
     }
@@ -98,7 +102,11 @@ impl Source for BlankSections {
         Table::try_from(self).expect("parsed settings can be written as TOML")
     }
 
-    fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault> {
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        self.passages.iter().map(|passages| ("passages", passages.file.clone())).collect()
+    }
+
+    fn check(&self, trainer: &GrpoConfig, has_data: bool) -> Result<(), ConfigFault> {
         if self.passages.is_none() {
             return Err(ConfigFault::from_sentence(
                 "masking",
@@ -114,10 +122,10 @@ impl Source for BlankSections {
         self.passages.iter().try_for_each(|passages| passages.check("passages"))?;
         let next_token = [
             ("data", has_data),
-            ("eval.file", settings.eval.file.is_some()),
-            ("sampling.max_new_tokens", settings.sampling.max_new_tokens > 0),
-            ("sampling.stop", !settings.sampling.stop.is_empty()),
-            ("sampling.repetition_penalty", settings.sampling.repetition_penalty.is_some()),
+            ("eval.file", trainer.eval.file.is_some()),
+            ("sampling.max_new_tokens", trainer.sampling.max_new_tokens > 0),
+            ("sampling.stop", !trainer.sampling.stop.is_empty()),
+            ("sampling.repetition_penalty", trainer.sampling.repetition_penalty.is_some()),
         ];
         match next_token.iter().find(|(_, is_there)| *is_there) {
             Some((key, _)) => Err(ConfigFault::from_sentence(
@@ -179,7 +187,7 @@ impl Source for BlankSections {
             section.length
         );
         let characters = loaded.spec.codec.own::<Characters>();
-        let passages = Arc::new(section.load(characters).context("passages")?);
+        let passages = Arc::new(Passages::read(section, characters).context("passages")?);
         let report = format!("{}: {}", section.file.display(), passages.report());
         let stream = |split| {
             let passages = Arc::clone(&passages);
@@ -190,8 +198,7 @@ impl Source for BlankSections {
         for fields in extremes(passages.characters(), section.length) {
             reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }
-        let files = vec![("passages", section.file.clone())];
-        Ok(Opened { stream: Box::new(Blanks { train, held_out }), report, files })
+        Ok(Opened { stream: Box::new(Blanks { train, held_out }), report })
     }
 }
 

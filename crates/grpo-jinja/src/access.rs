@@ -193,7 +193,7 @@ pub(crate) fn slice(value: &Value, bounds: [Value; 3]) -> Result<Value> {
         check_length(text.len())?;
         let sliced: String = if step.unwrap_or(1) == 1 {
             let length = text.chars().count();
-            let (first, _, count) = positions(length, start, end, 1)?;
+            let Positions { first, count, .. } = positions(length, start, end, 1)?;
             text.chars().skip(first as usize).take(count).collect()
         } else {
             let characters: Vec<char> = text.chars().collect();
@@ -214,11 +214,11 @@ pub(crate) fn slice(value: &Value, bounds: [Value; 3]) -> Result<Value> {
     };
     let (start, end, step) = (bound(&bounds[0])?, bound(&bounds[1])?, bound(&bounds[2])?);
     if let Value::Range(range) = value {
-        let (first, last, _) = positions(items.len(), start, end, step.unwrap_or(1))?;
+        let Positions { first, end, .. } = positions(items.len(), start, end, step.unwrap_or(1))?;
         let step = i128::from(range[2]) * step.unwrap_or(1);
         let at = |index: i128| i128::from(range[0]) + index * i128::from(range[2]);
         let small = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
-        return Ok(Value::Range(Rc::new([small(at(first)), small(at(last)), small(step)])));
+        return Ok(Value::Range(Rc::new([small(at(first)), small(at(end)), small(step)])));
     }
     let items = picked(&items, start, end, step)?;
     Ok(match value {
@@ -227,13 +227,21 @@ pub(crate) fn slice(value: &Value, bounds: [Value; 3]) -> Result<Value> {
     })
 }
 
-/// Returns the first position of a slice, its end, and the number of its items.
+/// The positions of a slice.
+struct Positions {
+    first: i128,
+    /// The position at which it ends, which it does not contain.
+    end: i128,
+    /// Number of items.
+    count: usize,
+}
+
 fn positions(
     length: usize,
     start: Option<i128>,
     end: Option<i128>,
     step: i128,
-) -> Result<(i128, i128, usize)> {
+) -> Result<Positions> {
     if step == 0 {
         return fail("slice step cannot be zero");
     }
@@ -244,10 +252,10 @@ fn positions(
         bound.clamp(low, high)
     };
     let first = start.map_or(if step > 0 { low } else { high }, clamp);
-    let last = end.map_or(if step > 0 { high } else { low }, clamp);
-    let span = if step > 0 { last - first } else { first - last };
+    let end = end.map_or(if step > 0 { high } else { low }, clamp);
+    let span = if step > 0 { end - first } else { first - end };
     let count = if span <= 0 { 0 } else { (span - 1) / step.saturating_abs() + 1 };
-    Ok((first, last, usize::try_from(count).unwrap_or(0)))
+    Ok(Positions { first, end, count: usize::try_from(count).unwrap_or(0) })
 }
 
 fn picked<T: Clone>(
@@ -257,6 +265,6 @@ fn picked<T: Clone>(
     step: Option<i128>,
 ) -> Result<Vec<T>> {
     let step = step.unwrap_or(1);
-    let (first, _, count) = positions(items.len(), start, end, step)?;
+    let Positions { first, count, .. } = positions(items.len(), start, end, step)?;
     Ok((0..count as i128).map(|i| items[(first + i * step) as usize].clone()).collect())
 }

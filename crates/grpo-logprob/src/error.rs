@@ -4,17 +4,17 @@
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 #[error("{problem}")]
 pub struct DistributionError {
-    setting: &'static str,
+    setting: String,
     problem: String,
 }
 
 impl DistributionError {
-    pub(crate) fn new(setting: &'static str, problem: impl Into<String>) -> Self {
-        Self { setting, problem: problem.into() }
+    pub(crate) fn new(setting: &str, problem: impl Into<String>) -> Self {
+        Self { setting: setting.to_owned(), problem: problem.into() }
     }
 
     /// Returns the name of the invalid field in [`SamplingSettings`](crate::SamplingSettings).
-    pub fn setting(&self) -> &'static str {
-        self.setting
+    pub fn setting(&self) -> &str {
+        &self.setting
     }
 }

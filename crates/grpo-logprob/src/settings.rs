@@ -1,32 +1,40 @@
 //! User settings for the sampling distribution.
 
-use grpo_data::short_number;
+use grpo_data::{Ranges, short_number};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{DistributionError, SamplingDistribution};
 
 /// Unvalidated settings for a sampling distribution. By default, the model's distribution is used
-/// unchanged.
+/// unchanged. They are shared by all commands that sample; the comments are those of the keys of
+/// `[sampling]`, which has keys of the rollout in addition.
 ///
 /// See [`SamplingDistribution`] for how they are applied, and in which order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingSettings {
-    /// Softmax temperature, from 0.001 to 1000.
+    /// Divides the logits, after the repetition penalty.
+    // Outside this range, the quotient may exceed the range of f32.
+    #[schemars(range(min = 0.001, max = 1000), extend("x-basic" = true))]
     pub temperature: f32,
-    /// Maximum number of tokens to keep, at least 1. The most probable tokens are kept. `None`
-    /// keeps all tokens.
+    /// Sample from the k most probable tokens. Default: all tokens.
+    #[schemars(range(min = 1))]
     pub top_k: Option<usize>,
-    /// Minimum total probability of the tokens to keep, above 0 and at most 1. `None` or 1 keeps
-    /// all tokens.
+    /// Sample from the fewest most probable of the remaining tokens with at least this total
+    /// probability. Default: all tokens.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0, "x-basic" = true))]
     pub top_p: Option<f32>,
-    /// Minimum probability of a token as a fraction of the largest probability, at least 0 and
-    /// below 1. `None` or 0 keeps all tokens.
+    /// Sample from remaining tokens with at least this fraction of the largest probability.
+    /// Default: all tokens.
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub min_p: Option<f32>,
-    /// Penalty for tokens that already occur in the sequence, from 0.01 to 100. `None` or 1
-    /// disables it.
+    /// For tokens already in the sequence, including the prompt: divides positive and multiplies
+    /// negative logits, before the temperature.
+    #[schemars(range(min = 0.01, max = 100))]
     pub repetition_penalty: Option<f32>,
-    /// Ids that are never sampled, in any order.
+    /// Ids that are never sampled, in any order. They follow from the model and are not a key.
+    #[serde(skip)]
     pub forbidden: Vec<u32>,
 }
 
@@ -49,43 +57,30 @@ impl SamplingSettings {
     /// # Errors
     /// Returns an error for the first setting that is out of range or NaN.
     pub fn check(&self) -> Result<(), DistributionError> {
-        let refuse = |setting, problem: String| Err(DistributionError::new(setting, problem));
-        let temperature = self.temperature;
-        // Outside this range, dividing logits by the temperature may exceed the range of f32.
-        if !(1e-3..=1e3).contains(&temperature) {
-            let expected = match temperature == 0.0 {
-                true => "use top_k = 1 (--top-k 1) for the most likely token at each step",
-                false => "use 0.001 to 1000 (1 is the model's own distribution)",
-            };
-            let temperature = short_number(temperature);
-            let problem = format!("temperature = {temperature} is out of range; {expected}");
-            return refuse("temperature", problem);
+        let refuse = |setting: &str, problem: String| Err(DistributionError::new(setting, problem));
+        if self.temperature == 0.0 {
+            let problem = "temperature = 0 is out of range; use top_k = 1 (--top-k 1) for the most likely token at each step";
+            return refuse("temperature", problem.to_owned());
         }
-        if self.top_k == Some(0) {
-            let problem =
-                "top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens";
-            return refuse("top_k", problem.to_owned());
+        if let Err(fault) = self.check_ranges("") {
+            let neutral = match &*fault.key {
+                "temperature" => "1 is the model's own distribution",
+                "top_k" => "remove it to keep all tokens",
+                _ => "1 has no effect",
+            };
+            return refuse(&fault.key, format!("{fault} ({neutral})"));
         }
         if let Some(top_p) = self.top_p.filter(|&p| !(p > 0.0 && p <= 1.0)) {
-            let expected = "use a number above 0 and at most 1 (1 keeps all tokens)";
+            let expected = "expected a number above 0 and at most 1 (1 keeps all tokens)";
             let top_p = short_number(top_p);
             return refuse("top_p", format!("top_p = {top_p} is out of range; {expected}"));
         }
         if let Some(min_p) = self.min_p.filter(|p| !(0.0..1.0).contains(p)) {
-            let expected = "use 0 or more and less than 1 (0 keeps all tokens)";
+            let expected = "expected 0 or more and less than 1 (0 keeps all tokens)";
             let min_p = short_number(min_p);
-            let problem = format!("min_p = {min_p} is out of range; {expected}");
-            return refuse("min_p", problem);
+            return refuse("min_p", format!("min_p = {min_p} is out of range; {expected}"));
         }
-        match self.repetition_penalty.filter(|penalty| !(0.01..=100.0).contains(penalty)) {
-            Some(penalty) => {
-                let expected = "use 0.01 to 100 (1 has no effect)";
-                let penalty = short_number(penalty);
-                let problem = format!("repetition_penalty = {penalty} is out of range; {expected}");
-                refuse("repetition_penalty", problem)
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Validates the settings and creates a distribution over `vocabulary` tokens. Settings without

@@ -377,6 +377,82 @@ impl Description {
                 self.head_width
             )));
         }
+        self.check_scales()?;
         Ok(self)
+    }
+
+    /// Refuses factors that the described model would not apply.
+    fn check_scales(&self) -> Result<(), ModelError> {
+        let Scales { residual, logits, .. } = self.scales;
+        if residual != 1.0 && self.block.is_some() {
+            return Err(ModelError::Unfit(format!(
+                "a residual factor of {residual} is not applied by a block of the family's own; multiply in BlockForm::forward"
+            )));
+        }
+        let has_plain_head = matches!(self.head, HeadKind::Tied | HeadKind::Own);
+        if logits != 1.0 && (self.critic || !has_plain_head) {
+            return Err(ModelError::Unfit(format!(
+                "a factor of {logits} for the logits is only supported by output layers of the vocabulary, without a critic, classes or scores"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Tensor;
+
+    use super::*;
+    use crate::{BlockForm, BlockLayers, OwnLayers};
+
+    #[derive(Debug)]
+    struct AttentionOnly;
+
+    impl BlockForm for AttentionOnly {
+        fn layers(&self) -> OwnLayers {
+            OwnLayers::default()
+        }
+
+        fn forward(&self, x: Tensor<2>, layers: &mut dyn BlockLayers) -> Tensor<2> {
+            x.clone() + layers.attention(x)
+        }
+    }
+
+    #[test]
+    fn factors_without_effect_are_refused() {
+        let sizes = || Description {
+            vocabulary: 5,
+            context: 4,
+            width: 2,
+            layers: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_width: 2,
+            mlp_width: 4,
+            ..Description::default()
+        };
+        let scaled = |residual, logits| Scales { residual, logits, ..Scales::default() };
+        let own = || Some(OwnBlock::new(AttentionOnly));
+        for description in [
+            Description { scales: scaled(0.5, 0.5), ..sizes() },
+            Description { scales: scaled(1.0, 0.5), block: own(), ..sizes() },
+            Description { head: HeadKind::Classes(2), critic: true, ..sizes() },
+        ] {
+            description.checked().unwrap();
+        }
+        let residual = Description { scales: scaled(0.5, 1.0), block: own(), ..sizes() };
+        let error = residual.checked().unwrap_err().to_string();
+        assert!(error.starts_with("a residual factor of 0.5 is not applied"), "{error}");
+        for (head, critic) in [
+            (HeadKind::Tied, true),
+            (HeadKind::Classes(2), false),
+            (HeadKind::Score, false),
+            (HeadKind::None, false),
+        ] {
+            let of = Description { scales: scaled(1.0, 0.5), head, critic, ..sizes() };
+            let error = of.checked().unwrap_err().to_string();
+            assert!(error.starts_with("a factor of 0.5 for the logits"), "{error}");
+        }
     }
 }

@@ -72,6 +72,15 @@ impl ModelError {
         )
     }
 
+    /// Creates an error for a tensor of a layer that the configuration does not have.
+    pub(crate) fn further_layer(path: &Path, name: &str, layers: usize) -> Self {
+        let plural = if layers == 1 { "" } else { "s" };
+        let problem = format!(
+            "unexpected tensor '{name}': config.json has {layers} layer{plural}, but the weights have more; use the config.json that belongs to them"
+        );
+        Self::in_file(path, problem)
+    }
+
     /// Creates an error for a tensor whose shape differs from the configuration.
     pub(crate) fn shape(path: &Path, name: &str, found: &[usize], expected: &[usize]) -> Self {
         let problem =

@@ -1,5 +1,6 @@
 //! Model directories, which contain a `config.json`, weights and a codec, and GGUF files, which
 //! contain all of these.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::path::Path;
 
@@ -205,7 +206,8 @@ fn weights(
         *config = config.clone().untied()?;
     }
     let model = Transformer::new(config, &mut parameters)?;
-    let digest = parameters.finish()?.expect("parameters read from a checkpoint have a digest");
+    let digest = parameters.finish(config.description().layers)?;
+    let digest = digest.expect("parameters read from a checkpoint have a digest");
     Ok((model, digest))
 }
 

@@ -4,6 +4,7 @@
 //! [`Description`] and provides the tensor [`Names`]; [`Families`] is their registry. Training updates a [`Policy`], which is
 //! either the model itself or an [`Adapter`] on top of it. [`LanguageModel`] is the interface used
 //! by sampling and training.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod attention;
 mod block;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
+use grpo_data::Ranges;
 use grpo_kernels::{batch_invariant_linear, linear, matmul};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use crate::ModelError;
 use crate::precision::{dense, operand};
 
 /// Configuration of a new adapter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct LoraConfig {
     /// Inner dimension r of a pair.
@@ -47,10 +48,8 @@ impl LoraConfig {
     /// # Errors
     /// Returns an error that names the setting if a value is out of range.
     pub fn check(&self) -> Result<(), ModelError> {
+        self.check_ranges("lora").map_err(|fault| ModelError::Unfit(fault.to_string()))?;
         let refuse = |key, message: String| Err(ModelError::lora(key, message));
-        if !(1..=65_536).contains(&self.rank) {
-            return refuse("rank", format!("{} is out of range; expected 1 to 65536", self.rank));
-        }
         if !(self.alpha > 0.0 && self.alpha.is_finite()) {
             return refuse(
                 "alpha",

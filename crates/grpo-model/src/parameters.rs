@@ -80,19 +80,30 @@ impl Parameters {
         }
     }
 
-    /// Checks that all tensors have been used. For a checkpoint, returns the hash of its values,
+    /// Checks that all tensors of a model with this many `layers` have been used. For a checkpoint, returns the hash of its values,
     /// which depends neither on the precision in memory nor on the number of files.
     ///
     /// # Errors
     /// Returns an error if a tensor was not used and the family does not ignore it.
-    pub(crate) fn finish(self) -> Result<Option<WeightsDigest>, ModelError> {
+    pub(crate) fn finish(self, layers: usize) -> Result<Option<WeightsDigest>, ModelError> {
         let Source::Checkpoint { checkpoint, names, read, .. } = self.source else {
             return Ok(None);
         };
         match checkpoint.names().find(|name| !(names.ignored)(name)) {
-            Some(name) => Err(ModelError::unknown_tensor(checkpoint.path(), name)),
+            Some(name) => {
+                let index = name.split('.').find_map(|part| part.parse::<usize>().ok());
+                Err(match index.is_some_and(|index| index >= layers) {
+                    true => ModelError::further_layer(checkpoint.path(), name, layers),
+                    false => ModelError::unknown_tensor(checkpoint.path(), name),
+                })
+            }
             None => Ok(Some(read.finish())),
         }
+    }
+
+    /// Returns the device of the parameters.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Returns the index of the next linear layer.

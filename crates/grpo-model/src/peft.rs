@@ -1,4 +1,5 @@
 //! Adapters in PEFT's directory format: `adapter_config.json` and `adapter_model.safetensors`.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 mod excluded;
 mod matrices;

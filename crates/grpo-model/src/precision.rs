@@ -15,9 +15,8 @@ use crate::ModelError;
 /// Number format for the block matrices of a frozen base model.
 ///
 /// A matrix is converted to f32 every time it is used. During training, Burn keeps the converted copy
-/// for the backward pass, so training needs less memory only if blocks are recomputed
-/// ([`crate::LanguageModel::checkpointed`]). A matrix in bf16 is read as it is while sampling, and by
-/// products in bf16 ([`ProductPrecision::Bf16`]) on a GPU with tensor cores for it.
+/// for the backward pass, so training needs less memory only if blocks are recomputed. A matrix in bf16 is
+/// read as it is while sampling, and by products in bf16 on a GPU with tensor cores for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightPrecision {
@@ -42,7 +41,7 @@ pub enum ProductPrecision {
     #[default]
     F32,
     /// Factors, and the gradients of outputs, are rounded to bfloat16 (mixed precision;
-    /// Micikevicius et al. 2018). See [`grpo_kernels::half_linear`].
+    /// Micikevicius et al. 2018).
     Bf16,
     /// Same with IEEE 754 binary16, for GPUs that multiply it faster than bfloat16 or have no
     /// bfloat16. A weight or an activation of 65,520 or more becomes infinite.

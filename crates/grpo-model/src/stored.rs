@@ -1,4 +1,5 @@
 //! Writes safetensors files with the tensor names and layouts of a model family.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

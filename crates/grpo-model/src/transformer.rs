@@ -62,6 +62,9 @@ impl Transformer {
     ) -> Result<Self, ModelError> {
         let of = config.description();
         let width = of.width;
+        if let Some(block) = &of.block {
+            block.check(width, parameters.device())?;
+        }
         let blocks = (0..of.layers)
             .map(|i| Block::new(parameters, &format!("blocks.{i}"), of, i))
             .collect::<Result<_, _>>()?;
@@ -131,7 +134,7 @@ impl Transformer {
         let precision = WeightPrecision::F32;
         let mut parameters = Parameters::of(checkpoint, config.names(), precision, device);
         let model = Self::new(config, &mut parameters)?;
-        parameters.finish()?;
+        parameters.finish(config.description().layers)?;
         Ok(model)
     }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use grpo_chem::{Descriptor, Molecule};
-use grpo_data::counted;
-use grpo_run::{BestSample, BestTable, RunFolder};
+use grpo_data::{counted, short_text};
+use grpo_run::{BestSample, BestTable, RunError, RunFolder};
 use grpo_task::config::nearest;
 use grpo_task::output::{CSV, FileInPlace, Formats, SVG, four_decimals, refuse_same, say_aside};
 use grpo_task::task::{CommandGroup, TaskCommand};
@@ -88,6 +88,7 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
         )
     })?;
     let source = folder.best_path();
+    check_molecules(&table, &source)?;
     let inputs: [&Path; 1] = [&source];
     refuse_same(&[
         ("--output", arguments.output.as_ref()),
@@ -138,6 +139,30 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Checks that the completions of a table are molecules.
+///
+/// # Errors
+/// Returns an error with the line of the first cell that is not a SMILES, or the missing column.
+fn check_molecules(table: &BestTable, path: &Path) -> Result<(), RunError> {
+    let damaged = |line: usize, reason: String| {
+        Err(RunError::BadLine { path: path.to_owned(), line: line as u64, reason })
+    };
+    if table.column != SMILES {
+        return damaged(1, format!("column `{SMILES}` is missing"));
+    }
+    let fault = |sample: &BestSample| Molecule::parse(&sample.text).err();
+    match table.samples.par_iter().map(fault).enumerate().find_first(|(_, fault)| fault.is_some()) {
+        Some((index, Some(fault))) => {
+            let cell = short_text(&table.samples[index].text);
+            damaged(index + 2, format!("`{cell}` is not a molecule: {fault}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Name of the column with the molecules.
+const SMILES: &str = "smiles";
 
 /// Structures with data items.
 const SDF: Formats = Formats { written: "an SDF file", endings: &["sdf"] };
@@ -310,6 +335,26 @@ mod tests {
         };
         let samples = vec![sample("CC(=O)Oc1ccccc1C(=O)O", 0.9), sample("CCO", 0.4)];
         BestTable { column: "smiles".to_owned(), parts: vec!["qed".to_owned()], samples }
+    }
+
+    #[test]
+    fn cells_that_are_not_molecules_are_damage() {
+        let fault = |change: &dyn Fn(&mut BestTable)| {
+            let mut table = table();
+            change(&mut table);
+            check_molecules(&table, Path::new("best.csv")).err().map(|error| error.to_string())
+        };
+        assert_eq!(fault(&|_| {}), None);
+        for text in ["not_a_molecule", "", "C1CC"] {
+            let said = fault(&|table| text.clone_into(&mut table.samples[1].text)).unwrap();
+            let expected = format!("line 3 of `best.csv` is damaged: `{text}` is not a molecule: ");
+            assert!(said.starts_with(&expected), "{said}");
+        }
+        let said = fault(&|table| "xsmiles".clone_into(&mut table.column)).unwrap();
+        assert!(
+            said.starts_with("line 1 of `best.csv` is damaged: column `smiles` is missing; "),
+            "{said}"
+        );
     }
 
     #[test]

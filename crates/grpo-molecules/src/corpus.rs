@@ -160,7 +160,7 @@ impl Corpus {
         sorter.extend(&mut reader)?;
         sorter.report.empty += reader.empty_lines();
         sorter.report.rows += reader.empty_lines();
-        sorter.finish()
+        sorter.finish(&format!("`{}`", path.display()))
     }
 
     /// Creates a corpus from molecule records.
@@ -177,7 +177,7 @@ impl Corpus {
     ) -> Result<Self, DataError> {
         let mut sorter = Sorter::new(vocabulary, options);
         sorter.extend(records.into_iter().map(Ok))?;
-        sorter.finish()
+        sorter.finish("the file")
     }
 }
 
@@ -369,7 +369,8 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Corpus, DataError> {
+    /// Splits the molecules. `file` names the file in errors.
+    fn finish(mut self, file: &str) -> Result<Corpus, DataError> {
         let has = |part| self.molecules.iter().any(|molecule| molecule.part == part);
         // MOSES uses its `test` rows for validation. If there are validation rows, as in GuacaMol,
         // the `test` rows are reserved for the final test.
@@ -396,14 +397,21 @@ impl<'a> Sorter<'a> {
         self.report.validation = held.len() as u64;
         let least = self.options.min_molecules.max(1);
         if train.len() < least {
-            let CorpusReport { train, rows, .. } = self.report;
-            if rows == 0 {
-                return Err(DataError::Invalid(
-                    "the file has no molecules; write one SMILES per line, or a CSV table with a column `smiles`".to_owned(),
-                ));
+            let CorpusReport { train, validation, rows, empty, .. } = self.report;
+            if rows == empty {
+                return Err(DataError::Invalid(format!(
+                    "{file} has no molecules; write one SMILES per line, or a CSV table with a column `smiles`"
+                )));
             }
+            let remedy = match !by_column && train + validation >= least as u64 {
+                true => format!(
+                    "lower `data.validation_fraction` (now {}), which holds out the others",
+                    self.options.validation_fraction
+                ),
+                false => "use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file".to_owned(),
+            };
             return Err(DataError::Invalid(format!(
-                "only {train} of {rows} rows are usable training molecules, but at least {least} are required ({}); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file",
+                "only {train} of {rows} rows of {file} are usable training molecules, but at least {least} are required ({}); {remedy}",
                 self.report
             )));
         }

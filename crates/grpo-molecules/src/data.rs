@@ -28,6 +28,7 @@ use crate::{Corpus, CorpusOptions, MolGptConfig, Vocabulary, smiles_tokens};
 pub(crate) fn format() -> DataFormat {
     DataFormat {
         holds: "molecules (.smi, .csv)",
+        endings: ENDINGS,
         keys: &["smiles_column", "vocabulary", "min_molecules", "randomize", "conditions"],
         schema: Keys::of::<MoleculeKeys>(),
         has_prompts: false,
@@ -41,8 +42,11 @@ pub(crate) fn format() -> DataFormat {
 fn is_of_molecules(data: &Table) -> bool {
     let file = data.get("file").and_then(Value::as_str).unwrap_or_default();
     let (_, ending) = FileOrigin::new(Path::new(file));
-    !data.contains_key("replies") && ["smi", "csv"].contains(&&*ending)
+    !data.contains_key("replies") && ENDINGS.contains(&&*ending)
 }
+
+/// Endings of the names of files of molecules.
+const ENDINGS: &[&str] = &["smi", "csv"];
 
 /// The keys of `[data]` that are specific to molecules.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, Ranges)]

@@ -78,7 +78,13 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
         ..ReadOptions::default()
     };
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
+    // Lines without a SMILES are rows of the table, but a file with nothing else is refused.
+    let is_empty = |record: &Result<MoleculeRecord, DataError>| {
+        record.as_ref().is_ok_and(|record| record.smiles.trim().is_empty())
+    };
+    let leading: Vec<_> = std::iter::from_fn(|| reader.next_if(is_empty)).collect();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
+    let reader = leading.into_iter().chain(reader);
     let phase = Phase::begin(format!("computing properties of {}", arguments.file.display()));
     let counts = match output {
         Some(mut file) => {

@@ -5,6 +5,7 @@
 //!   to token ids, and [`Corpus`] combines both and reports dropped molecules.
 //! - [`MoleculeReward`] scores molecules by QED, synthetic accessibility and logP.
 //!   [`MoleculeSummary`] evaluates a set of generated molecules.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod bench_pmo;
 mod best;

@@ -132,14 +132,8 @@ fn run(arguments: &MakeArguments) -> anyhow::Result<()> {
 fn rows(count: usize, seed: u64, column: SplitColumn) -> anyhow::Result<Vec<[String; 7]>> {
     let (_, splits) = column.names();
     let combinations = LEFT.len() * MIDDLE.len() * RIGHT.len();
-    let too_large = |distinct: usize| {
-        format!(
-            "--number {count} is too large: the groups yield at most {distinct} distinct molecules"
-        )
-    };
-    anyhow::ensure!(count <= combinations, too_large(combinations));
     let mut order = EpochOrder::new(seed, combinations);
-    let (mut seen, mut rows) = (BTreeSet::new(), Vec::with_capacity(count));
+    let (mut seen, mut rows) = (BTreeSet::new(), Vec::new());
     for _ in 0..combinations {
         if rows.len() == count {
             break;
@@ -162,7 +156,11 @@ fn rows(count: usize, seed: u64, column: SplitColumn) -> anyhow::Result<Vec<[Str
         let (smiles, scaffold) = (molecule.canonical, molecule.scaffold);
         rows.push([smiles, scaffold, logp, sas, qed, tpsa, split.to_owned()]);
     }
-    anyhow::ensure!(rows.len() == count, too_large(rows.len()));
+    anyhow::ensure!(
+        rows.len() == count,
+        "--number {count} is too large: the groups yield at most {} distinct molecules",
+        rows.len()
+    );
     Ok(rows)
 }
 
@@ -223,7 +221,15 @@ mod tests {
 
     #[test]
     fn too_many_molecules_are_an_error() {
-        let error = rows(1_000_000, 42, SplitColumn::Split).unwrap_err().to_string();
-        assert!(error.starts_with("--number 1000000 is too large: "), "{error}");
+        let combinations = LEFT.len() * MIDDLE.len() * RIGHT.len();
+        for count in [3700, combinations, combinations + 1, u32::MAX as usize] {
+            let error = rows(count, 42, SplitColumn::Split).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "--number {count} is too large: the groups yield at most 3699 distinct molecules"
+                )
+            );
+        }
     }
 }

@@ -7,7 +7,7 @@ mod record;
 mod smi_rows;
 
 use csv_rows::CsvRows;
-use grpo_data::{Bytes, DataError, FileOrigin, open_file};
+use grpo_data::{Bytes, DataError, FileOrigin, Records, open_file};
 use line_ends::LineEnds;
 pub use options::ReadOptions;
 pub use record::MoleculeRecord;
@@ -61,7 +61,7 @@ impl MoleculeReader {
             "csv" => MoleculeFormat::Csv,
             _ => {
                 let expected = "`.smi`, `.smi.gz`, `.csv` or `.csv.gz`";
-                return Err(origin.unknown_format(expected, None));
+                return Err(origin.unknown_format(expected, Records::Keys("a molecule")));
             }
         };
         Self::from_reader(open_file(path)?, format, origin.compressed, path, options)

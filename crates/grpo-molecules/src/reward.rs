@@ -15,7 +15,7 @@ use grpo_rewards::{
 
 use crate::identity::scored_molecule;
 
-/// Configuration of a [`MoleculeReward`].
+/// Settings of the reward `molecule`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MoleculeConfig {

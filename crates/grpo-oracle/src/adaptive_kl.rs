@@ -9,7 +9,7 @@ pub fn adaptive_kl(controller: &KlController, coef: f64, steps: &[(f64, usize)])
     for &(kl, completions) in steps {
         let error = (kl / controller.target - 1.0).clamp(-0.2, 0.2);
         coef += coef * error * (completions as f64 / controller.horizon);
-        coef = coef.clamp(controller.min, controller.max);
+        coef = coef.clamp(1e-5, 10.0);
     }
     coef
 }

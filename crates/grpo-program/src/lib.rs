@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod args;
 mod data_section;
@@ -44,8 +45,8 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     main_with(tasks)
 }
 
-/// Returns the tasks of a program that trains several runs with [`sweep::train_all`].
-pub(crate) fn tasks_of(tasks: &'static [&'static dyn Task]) -> Tasks {
+/// Returns the tasks of a program that trains several runs as `grpo sweep` does.
+pub fn tasks_of(tasks: &'static [&'static dyn Task]) -> Tasks {
     Tasks::new(tasks, sweep::train_all)
 }
 

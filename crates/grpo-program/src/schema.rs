@@ -6,8 +6,10 @@ mod plain;
 
 use grpo_data::schema::{Keys, add_keys, reference};
 use grpo_extensions::ExtensionKind;
+use grpo_logprob::SamplingSettings;
 use grpo_task::task::{Task, Tasks};
 use grpo_task::train_settings::TrainSettings;
+use grpo_train::GrpoConfig;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -45,20 +47,26 @@ fn of_file(name: &str, title: &str, keys: Keys) -> Option<(String, Value)> {
 fn train(tasks: &Tasks) -> (String, Value) {
     let mut generator = generator();
     let mut root = keys_of(Keys::of::<TrainSettings>(), &mut generator);
+    add_keys(&mut root, keys_of(Keys::of::<GrpoConfig>(), &mut generator));
     let mut data = keys_of(Keys::of::<PromptKeys>(), &mut generator);
     let formats = tasks.data_formats();
     let of_formats = formats.iter().filter(|format| format.has_prompts).map(|format| format.schema);
     add_optional(&mut data, of_formats, &mut generator);
-    let properties = json!({
+    let mut properties = json!({
         "reward": reference("Reward"),
         "data": reference("Data"),
         "rollout": reference("Rollout"),
-        "episode": reference("Episode"),
     });
+    let episode = episode(tasks, &mut generator);
+    if episode.is_some() {
+        properties["episode"] = reference("Episode").into();
+    }
     let sections = schemars::json_schema!({ "properties": properties, "required": ["reward"] });
     add_keys(&mut root, sections);
     let open = keys_of(Keys::in_section::<OpenKeys>("train"), &mut generator);
     add_nested(&mut root, open, &mut generator);
+    let distribution = keys_of(Keys::in_section::<SamplingSettings>("sampling"), &mut generator);
+    add_nested(&mut root, distribution, &mut generator);
     for kind in tasks.extensions() {
         let ExtensionKind { schema, .. } = kind;
         let keys = keys_of(schema, &mut generator);
@@ -70,12 +78,12 @@ fn train(tasks: &Tasks) -> (String, Value) {
         add_nested(&mut root, keys, &mut generator);
     }
     let about_data = "Prompts. Without this section, generation starts at the model's start token.";
-    let definitions = Map::from_iter([
+    let mut definitions = Map::from_iter([
         ("Reward".to_owned(), rewards(tasks, &mut generator)),
         ("Data".to_owned(), described(data, about_data)),
         ("Rollout".to_owned(), rollout(tasks, &mut generator)),
-        ("Episode".to_owned(), episode(tasks, &mut generator)),
     ]);
+    definitions.extend(episode.map(|episode| ("Episode".to_owned(), episode)));
     ("train".to_owned(), finished(generator, root, "grpo train", definitions))
 }
 
@@ -98,19 +106,14 @@ fn rewards(tasks: &Tasks, generator: &mut SchemaGenerator) -> Value {
     json!({ "description": "What a completion is worth. `type` selects the reward.", "oneOf": types })
 }
 
-/// Returns the schema of `[episode]`: one of the types with its keys.
-fn episode(tasks: &Tasks, generator: &mut SchemaGenerator) -> Value {
+/// Returns the schema of `[episode]`: one of the types with its keys. There is no such section if no
+/// episode is registered.
+fn episode(tasks: &Tasks, generator: &mut SchemaGenerator) -> Option<Value> {
     let kinds = tasks.episodes();
     let types = kinds.iter().map(|kind| form(kind.name(), kind.keys(), generator));
     let types: Vec<Value> = types.collect();
-    let mut schema = json!({
-        "description": "What follows a completion. `type` selects the episode, which a program registers.",
-        "type": "object",
-    });
-    if !types.is_empty() {
-        schema["oneOf"] = types.into();
-    }
-    schema
+    let about = "What follows a completion. `type` selects the episode, which a program registers.";
+    (!types.is_empty()).then(|| json!({ "description": about, "oneOf": types }))
 }
 
 /// Returns the schema of a table with `keys` in which `type` is `name`.
@@ -138,7 +141,7 @@ fn rollout(tasks: &Tasks, generator: &mut SchemaGenerator) -> Value {
     let engines = tasks.engines();
     let names: Vec<&str> = engines.kinds().iter().map(|kind| kind.name()).collect();
     let engine = json!({
-        "description": "What samples: this program (`local`), or servers. With `local`, the other keys have no effect.",
+        "description": "What samples: this program (`local`), or an engine that the program knows by this name. With `local`, the other keys have no effect.",
         "type": "string",
         "enum": names,
         "default": "local",

@@ -31,8 +31,10 @@ use crate::train_file::prompts::PromptSection;
 /// Configuration of `grpo train`.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainFile {
-    /// Sections shared by all tasks.
+    /// What is trained, and what a run writes.
     pub settings: TrainSettings,
+    /// Sections of the trainer, as the file has them.
+    pub trainer: GrpoConfig,
     /// The `[reward]` section.
     pub reward: RewardConfig,
     /// The `[data]` section. Without prompts, the model generates from its beginning-of-sequence
@@ -54,37 +56,28 @@ impl TrainFile {
     /// Returns whether intermediate evaluations use training prompts. This is only possible if
     /// there are prompts.
     pub(crate) fn trains_on_evaluation(&self) -> bool {
-        self.data.is_some() && self.settings.eval.file.is_none() && self.settings.eval.every > 0
+        self.data.is_some() && self.trainer.eval.file.is_none() && self.trainer.eval.every > 0
     }
 
     /// Returns the paths of models and data, with their roles.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let adapter = self.settings.adapter.iter().map(|path| ("adapter", path));
         let prompts = self.data.as_ref().map(PromptSection::file);
-        let data = prompts.into_iter().chain(&self.settings.eval.file).map(|path| ("data", path));
+        let data = prompts.into_iter().chain(&self.trainer.eval.file).map(|path| ("data", path));
         std::iter::once(("model", &self.settings.model)).chain(adapter).chain(data)
     }
 
+    /// Returns the sections of the trainer with what the prompt source and the extensions decide.
     pub(crate) fn grpo(&self) -> GrpoConfig {
-        GrpoConfig {
-            train: self.settings.train,
-            sampling: self.sampling(),
-            advantage: self.settings.advantage,
-            loss: self.settings.loss,
-            kl_controller: self.settings.kl_controller,
-            reference: self.settings.reference,
-            guards: self.settings.guards.clone().or_else(|| Some(self.extensions.default_guards())),
-            sampler_check: self.settings.sampler_check,
-            optimizer: self.settings.optimizer,
-            schedule: self.settings.schedule,
-            eval: self.settings.eval.config(),
-        }
+        let guards = self.trainer.guards.clone();
+        let guards = guards.or_else(|| Some(self.extensions.default_guards()));
+        GrpoConfig { sampling: self.sampling(), guards, ..self.trainer.clone() }
     }
 
     /// Returns the sampling settings. The prompt source of a task sets the maximum number of
     /// actions.
     fn sampling(&self) -> SamplingConfig {
-        let mut sampling = self.settings.sampling.clone();
+        let mut sampling = self.trainer.sampling.clone();
         let of_source = self.source.as_ref().and_then(|source| source.max_new_tokens());
         sampling.max_new_tokens = of_source.unwrap_or(sampling.max_new_tokens);
         sampling
@@ -93,7 +86,7 @@ impl TrainFile {
     /// Checks the settings that depend on the prompt source.
     fn check_prompts(&self) -> Result<(), ConfigFault> {
         if let Some(source) = &self.source {
-            source.check(&self.settings, self.data.is_some())?;
+            source.check(&self.trainer, self.data.is_some())?;
             if source.max_new_tokens().is_some() {
                 return Ok(());
             }
@@ -101,7 +94,7 @@ impl TrainFile {
         if let Some(restriction) = self.reward.spec().restriction() {
             return Err(ConfigFault::from_sentence("reward", restriction.without_section));
         }
-        if self.settings.sampling.max_new_tokens == 0 {
+        if self.trainer.sampling.max_new_tokens == 0 {
             return Err(ConfigFault::from_sentence(
                 "sampling",
                 "sampling.max_new_tokens is missing or 0; set the maximum number of tokens per completion, from 1 to 1000000",
@@ -117,7 +110,7 @@ impl TrainFile {
         let run = EngineRun {
             prompt_sections: &prompt_sections,
             is_adapter: self.settings.lora.is_some() || self.settings.adapter.is_some(),
-            weights: self.settings.sampling.weights,
+            weights: self.trainer.sampling.weights,
         };
         self.rollout.config().check(&run).map_err(|fault| fault.below("rollout"))?;
         let Some(episode) = &self.episode else { return Ok(()) };
@@ -169,7 +162,7 @@ impl TrainFile {
         let has_epochs =
             self.data.is_some() || self.source.as_ref().is_some_and(|source| source.has_epochs());
         anyhow::ensure!(
-            self.settings.reference.every_epochs.is_none() || has_epochs,
+            self.trainer.reference.every_epochs.is_none() || has_epochs,
             "{}reference.every_epochs requires a file of prompts or conditions, because an epoch is one pass over that file; add one, or use reference.every_steps",
             origin.place("reference.every_epochs")
         );
@@ -177,13 +170,6 @@ impl TrainFile {
         let reward = self.reward.spec().check();
         reward.map_err(|fault| origin.locate(fault.below("reward")))?;
         self.settings.success.check().map_err(|fault| origin.locate(fault))?;
-        origin.check_ranges("eval", &self.settings.eval)?;
-        anyhow::ensure!(
-            self.settings.eval.samples > 0 || self.settings.eval.every == 0,
-            "{}eval.every = {} has no effect with eval.samples = 0; increase eval.samples, or set eval.every = 0",
-            origin.place("eval.every"),
-            self.settings.eval.every
-        );
         self.settings.save.checkpoints().check(origin)
     }
 

@@ -18,9 +18,9 @@ use burn::tensor::{Tensor, TensorData};
 use grpo_model::{Dropout, Perceptron};
 use grpo_runtime::awake;
 use grpo_train::{
-    Decay, EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, Schedule,
-    ScheduleUnit, StepGradients, SupervisedPlan, SupervisedTrainer, TrainError, TransferConfig,
-    finite_loss, in_range,
+    Decay, EarlyStopping, EpochBatches, GradientSum, MetricGroup, MetricSpec, Objective,
+    OptimizerConfig, Schedule, ScheduleUnit, StepGradients, SupervisedPlan, SupervisedTrainer,
+    TrainError, TransferConfig, finite_loss, in_range,
 };
 use rayon::prelude::*;
 use schemars::JsonSchema;
@@ -217,13 +217,34 @@ fn measures_of(
     })
 }
 
+/// Metrics of the training of an engagement model, in addition to those of each supervised run.
+pub const ENGAGEMENT_METRICS: MetricGroup =
+    MetricGroup { name: "engagement", section: "training", metrics: &METRICS };
+
+static METRICS: [MetricSpec; 9] = [
+    MetricSpec::new("epoch", "count", "epochs completed, with their fraction").hidden(),
+    MetricSpec::new("eval_loss", "", "loss on the validation tweets, without dropout")
+        .curve("Supervised loss", "validation"),
+    MetricSpec::new("pearson", "−1 to 1", "correlation of the outputs with the targets"),
+    MetricSpec::new("pearson_score", "−1 to 1", "correlation of the outputs with the scores"),
+    MetricSpec::new("spearman", "−1 to 1", "rank correlation of the outputs with the scores"),
+    MetricSpec::new(
+        "pair_accuracy",
+        "0 to 1",
+        "fraction of pairs whose better reply has the higher output; ties count half; `null` without pairs",
+    ),
+    MetricSpec::new("replies", "count", "number of replies these figures are based on"),
+    MetricSpec::new("tweets", "count", "number of tweets these figures are based on"),
+    MetricSpec::new("pairs", "count", "number of pairs these figures are based on"),
+];
+
 impl Objective for EngagementHeadObjective<'_> {
     type Model = Perceptron;
     type Measures = EngagementMeasures;
     type Progress = ();
 
-    fn metric_names(&self) -> &'static [&'static str] {
-        &["epoch", "eval_loss", "pearson", "pearson_score", "spearman", "pair_accuracy"]
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![ENGAGEMENT_METRICS]
     }
 
     fn gradients(

@@ -36,8 +36,12 @@ pub struct ReplyStep {
 pub struct ReplyEvaluation {
     /// Mean reward over scored replies, or NaN if none was scored.
     pub mean_reward: f64,
-    /// Shortest, mean and longest reply, in characters.
-    pub length: (usize, f64, usize),
+    /// Characters of the shortest reply.
+    pub shortest: usize,
+    /// Mean number of characters.
+    pub mean_length: f64,
+    /// Characters of the longest reply.
+    pub longest: usize,
     /// Diversity of the replies.
     pub diversity: f64,
 }
@@ -109,7 +113,9 @@ impl ReplyEnvironment {
         let [shortest, longest] = [lengths().min(), lengths().max()].map(Option::unwrap_or_default);
         Ok(ReplyEvaluation {
             mean_reward: rewards.iter().sum::<f64>() / rewards.len() as f64,
-            length: (shortest, mean_length, longest),
+            shortest,
+            mean_length,
+            longest,
             diversity: diversity.of(&replies)?,
         })
     }
@@ -183,7 +189,7 @@ mod tests {
         let pairs = [("four", "a b"), ("four", "a b c"), ("x", "")];
         let found = environment.evaluate(&pairs, &distinct).unwrap();
         assert_eq!(found.mean_reward, (0.75 + 1.25) / 2.0);
-        assert_eq!(found.length, (0, 8.0 / 3.0, 5));
+        assert_eq!((found.shortest, found.mean_length, found.longest), (0, 8.0 / 3.0, 5));
         // Bigrams: a-b | a-b, b-c.
         assert!((found.diversity - 2.0 / 3.0).abs() < 1e-12);
     }

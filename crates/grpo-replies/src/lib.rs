@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod cleaning;
 mod commands;
@@ -20,15 +21,15 @@ pub use cleaning::{
     RejectedPair, ValidationRules, clean_reply, quality,
 };
 pub use engagement::{
-    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
-    engagement_score, measure_engagement,
+    ENGAGEMENT_METRICS, EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply,
+    EngagementTraining, engagement_score, measure_engagement,
 };
 pub use environment::{ReplyEnvironment, ReplyEvaluation, ReplyStep};
 pub use pair::PairRecord;
 pub use phases::{
     MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
 };
-pub use read::{MOST_LISTED, PairFile, SkippedLine, read_pairs};
+pub use read::{MOST_LISTED, PairFile, RepeatedPair, SkippedLine, read_pairs};
 pub use rewards::{
     DEFAULT_GENERIC_WORDS, EngagementDescription, EngagementGate, EngagementMeasures,
     EngagementModel, EngagementObjective, EngagementReport, GenericWords, HeuristicReward,

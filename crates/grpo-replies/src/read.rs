@@ -182,16 +182,25 @@ impl PairFile {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Returns all pairs that repeat an earlier pair. Each entry contains the index of the
-    /// duplicate and the index of the first occurrence.
-    pub fn duplicates(&self) -> Vec<(usize, usize)> {
+    /// Returns all pairs that repeat an earlier pair.
+    pub fn duplicates(&self) -> Vec<RepeatedPair> {
         let mut seen = BTreeMap::new();
         let places = self.pairs.iter().enumerate();
-        let first = places.map(|(place, pair)| {
-            (place, *seen.entry((&pair.tweet_id, pair.reply.trim())).or_insert(place))
+        let all = places.map(|(pair, of)| {
+            let first = *seen.entry((&of.tweet_id, of.reply.trim())).or_insert(pair);
+            RepeatedPair { pair, first }
         });
-        first.filter(|(place, first)| place != first).collect()
+        all.filter(|of| of.pair != of.first).collect()
     }
+}
+
+/// A pair that repeats an earlier one of the same file, by their indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepeatedPair {
+    /// Index of the repetition.
+    pub pair: usize,
+    /// Index of the first occurrence.
+    pub first: usize,
 }
 
 impl fmt::Display for PairFile {

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::template::PromptVariant;
-use crate::{ReplyExamples, ReplyPrompts, ReplyTemplate, read_pairs};
+use crate::{ENGAGEMENT_METRICS, ReplyExamples, ReplyPrompts, ReplyTemplate, read_pairs};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::schema::Keys;
 use grpo_data::{ConfigFault, Prompt, deserialize_settings};
 use grpo_rewards::RewardKind;
+use grpo_train::MetricGroup;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -31,9 +32,14 @@ impl Task for Replies {
         crate::reward_kinds()
     }
 
+    fn metrics(&self) -> Vec<MetricGroup> {
+        vec![ENGAGEMENT_METRICS]
+    }
+
     fn data_formats(&self) -> Vec<DataFormat> {
         vec![DataFormat {
             holds: "tweets and replies",
+            endings: &[],
             keys: &["replies"],
             schema: Keys::of::<ReplyKeys>(),
             has_prompts: true,

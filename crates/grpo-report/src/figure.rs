@@ -58,6 +58,7 @@ impl Figure {
         };
         Panel {
             title: self.title.clone(),
+            meaning: String::new(),
             caption: self.caption.clone(),
             svg: self.chart.svg(),
             legend: self.legend.iter().map(key).collect(),

@@ -44,7 +44,9 @@ pub use drawing::Drawing;
 pub use error::ReportError;
 pub use line_chart::LineChart;
 pub use page::render;
-pub use run_data::{RUN_REWARD, RunData, command_of, resume_command, resume_line};
+pub use run_data::{
+    RUN_REWARD, RunData, command_of, known_command_of, resume_command, resume_line,
+};
 pub use stages::{Stage, stages};
 pub use success::{
     AUDIT, INPUTS, Judged, Outcome, RequiredChange, SuccessCriteria, Verdict, judge,

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::best_table::BestRows;
 use crate::numbers::{duration, number};
-use crate::panels::{Constant, Key, Panel, Panels};
+use crate::panels::{Constant, Key, Panel, Panels, described};
 use crate::samples::{CompletionTable, Gallery};
 use crate::series::points_of;
 use crate::story::Story;
@@ -223,6 +223,8 @@ fn best(step: u64, reward: f64, checkpoint: Option<&str>) -> String {
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
+    /// What the metric is, or empty.
+    meaning: String,
     values: Vec<(String, String)>,
 }
 
@@ -255,6 +257,7 @@ fn numbers(runs: &[RunData]) -> Vec<Row> {
         let dash = || ("–".to_owned(), "–".to_owned());
         values.iter().any(Option::is_some).then(|| Row {
             name,
+            meaning: described(runs, name),
             values: values.into_iter().map(|value| value.unwrap_or_else(dash)).collect(),
         })
     };
@@ -331,12 +334,10 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
             ("best", best(*best_step, *reward, checkpoint.as_deref()))
         }
         EventKind::Stopped { reason } => ("stopped", reason.clone()),
-        EventKind::Finished { calls: None } => {
+        EventKind::Finished { ended_by: None } => {
             ("finished", "Training ended as configured.".to_owned())
         }
-        EventKind::Finished { calls: Some(calls) } => {
-            ("finished", format!("The reward scored {calls} distinct completions."))
-        }
+        EventKind::Finished { ended_by: Some(ended_by) } => ("finished", ended_by.reason.clone()),
     };
     (event.step, event.at.clone(), kind, text)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use grpo_metrics::{MetricSpec, Role};
 use grpo_run::EventKind;
 use serde::Serialize;
 
@@ -13,6 +14,8 @@ use crate::series::{Points, points_of, smooth, span};
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Panel {
     pub(crate) title: String,
+    /// What the metric of the chart is, if it has one of its own.
+    pub(crate) meaning: String,
     /// Description of the chart in one sentence.
     pub(crate) caption: String,
     pub(crate) svg: String,
@@ -30,6 +33,7 @@ pub(crate) struct Key {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Constant {
     pub(crate) name: String,
+    pub(crate) meaning: String,
     pub(crate) value: String,
 }
 
@@ -43,167 +47,194 @@ pub(crate) struct Panels {
     pub(crate) constant: Vec<Constant>,
 }
 
-/// Definition of a chart with one or more related metrics.
+/// A chart with several metrics that each report has, in this order. Metrics are assigned to charts by
+/// [`Panel`](grpo_metrics::Panel).
+struct Known {
+    title: &'static str,
+    caption: &'static str,
+    /// Whether readers expect its first metric, so that it is drawn even if it is constant.
+    is_expected: bool,
+    /// Whether its metrics are set rather than measured, so that curves are not smoothed.
+    is_exact: bool,
+}
+
+const fn known(title: &'static str, caption: &'static str) -> Known {
+    Known { title, caption, is_expected: false, is_exact: false }
+}
+
+const fn expected(title: &'static str, caption: &'static str) -> Known {
+    Known { is_expected: true, ..known(title, caption) }
+}
+
+const fn exact(title: &'static str, caption: &'static str) -> Known {
+    Known { is_exact: true, ..known(title, caption) }
+}
+
+/// Charts with other titles follow.
+const KNOWN: [Known; 15] = [
+    expected("Reward", "Mean over the completions of a step"),
+    known("Supervised loss", "Mean over a step, and on held-out data"),
+    expected("KL to the reference", "Nats per token"),
+    expected("Entropy", "Nats per token"),
+    known("Completion length", "Mean, in tokens"),
+    known("Clipped tokens", "Fraction of tokens whose ratio was clipped"),
+    known("Groups without signal", "Fraction of groups with equal rewards"),
+    known("Truncated completions", "Fraction that reached the token limit"),
+    known("Unique completions", "Fraction of distinct completions per step"),
+    known("Gradient norm", "Before clipping"),
+    known("External reward time", "Seconds per completion"),
+    known("Loss", "Mean over the updates of a step"),
+    exact("Learning rate", "After the schedule"),
+    exact("KL coefficient", "β in the loss"),
+    known("Reward component: NAME", "Mean over a step"),
+];
+
+/// A chart with one or more related metrics.
 struct Plan {
-    title: &'static str,
-    what: &'static str,
-    /// Names of the metrics, each with its label in the legend.
-    metrics: &'static [(&'static str, &'static str)],
-    spread: Spread,
+    title: String,
+    /// Index in [`KNOWN`], or its length.
+    place: usize,
+    caption: &'static str,
+    meaning: String,
+    curves: Vec<Planned>,
+    band: Vec<(Role, String)>,
+    layers: Vec<Planned>,
+    total: Option<String>,
 }
 
-/// The shaded area around the first curve.
-enum Spread {
-    None,
-    /// One standard deviation on each side. Contains the name of the metric.
-    Deviation(&'static str),
-    /// The range between two metrics.
-    Between(&'static str, &'static str),
+/// A metric and its label in the legend.
+struct Planned {
+    name: String,
+    label: &'static str,
+    /// Position of the metric in the table.
+    rank: usize,
+    /// Whether it is the chart's first metric in the table.
+    is_first: bool,
+    /// Whether it is drawn even if it is constant.
+    is_expected: bool,
+    is_exact: bool,
 }
 
-/// Creates a definition without a shaded area.
-const fn plan(
-    title: &'static str,
-    what: &'static str,
-    metrics: &'static [(&'static str, &'static str)],
-) -> Plan {
-    Plan { title, what, metrics, spread: Spread::None }
+impl Plan {
+    /// Assigns metrics to charts. The last ones are those with a metric of their own.
+    fn all(runs: &[RunData], names: &[String]) -> (Vec<Self>, Vec<Self>) {
+        let (mut shared, mut own): (Vec<Self>, Vec<Self>) = (Vec::new(), Vec::new());
+        for name in names {
+            let Some((rank, spec)) = spec_of(runs, name) else {
+                own.push(Self::own(name, String::new()));
+                continue;
+            };
+            let (title, role) = match spec.panel {
+                grpo_metrics::Panel::Hidden => continue,
+                grpo_metrics::Panel::Own => {
+                    own.push(Self::own(name, spec.description()));
+                    continue;
+                }
+                grpo_metrics::Panel::Chart(title, role) => (title, role),
+            };
+            let named = spec.chart(name).unwrap_or_else(|| title.to_owned());
+            let index = shared.iter().position(|plan| plan.title == named).unwrap_or_else(|| {
+                shared.push(Self::new(title, named));
+                shared.len() - 1
+            });
+            let is_first = is_first(runs, title, name);
+            shared[index].add(name, rank, role, is_first);
+        }
+        shared.sort_by_key(|plan| plan.place);
+        shared.iter_mut().for_each(Self::sort);
+        (shared, own)
+    }
+
+    fn new(title: &str, named: String) -> Self {
+        let place = KNOWN.iter().position(|known| known.title == title).unwrap_or(KNOWN.len());
+        Self {
+            title: named,
+            place,
+            caption: KNOWN.get(place).map_or("", |known| known.caption),
+            meaning: String::new(),
+            curves: Vec::new(),
+            band: Vec::new(),
+            layers: Vec::new(),
+            total: None,
+        }
+    }
+
+    fn own(name: &str, meaning: String) -> Self {
+        let mut plan = Self { meaning, ..Self::new("", name.to_owned()) };
+        plan.add(name, 0, Role::Curve(""), true);
+        plan
+    }
+
+    fn add(&mut self, name: &str, rank: usize, role: Role, is_first: bool) {
+        let known = KNOWN.get(self.place);
+        let planned = |label| Planned {
+            name: name.to_owned(),
+            label,
+            rank,
+            is_first,
+            is_expected: is_first && known.is_some_and(|known| known.is_expected),
+            is_exact: name.starts_with("eval_") || known.is_some_and(|known| known.is_exact),
+        };
+        match role {
+            Role::Curve(label) => self.curves.push(planned(label)),
+            Role::Layer(label) => self.layers.push(planned(label)),
+            Role::Total => self.total = Some(name.to_owned()),
+            Role::Deviation | Role::Minimum | Role::Maximum => {
+                self.band.push((role, name.to_owned()));
+            }
+        }
+    }
+
+    /// Brings the metrics into the order of the table.
+    fn sort(&mut self) {
+        self.curves.sort_by_key(|planned| planned.rank);
+        self.layers.sort_by_key(|planned| planned.rank);
+    }
+
+    /// Returns the metric of the band with this role.
+    fn of_role(&self, role: Role) -> Option<&str> {
+        self.band.iter().find(|(known, _)| *known == role).map(|(_, name)| name.as_str())
+    }
 }
 
-const PLANS: &[Plan] = &[
-    Plan {
-        spread: Spread::Deviation("reward_std"),
-        ..plan(
-            "Reward",
-            "Mean over the completions of a step",
-            &[("reward", "training"), ("eval_reward", "held out")],
-        )
-    },
-    plan(
-        "Supervised loss",
-        "Mean over a step, and on held-out data",
-        &[("step_train_loss", "training"), ("eval_loss", "validation")],
-    ),
-    plan(
-        "KL to the reference",
-        "Nats per token",
-        &[("kl", "training"), ("eval_kl", "held out"), ("reward_kl", "in the reward")],
-    ),
-    plan("Entropy", "Nats per token", &[("entropy", "training"), ("eval_entropy", "held out")]),
-    Plan {
-        spread: Spread::Between("completions/min_length", "completions/max_length"),
-        ..plan(
-            "Completion length",
-            "Mean, in tokens",
-            &[
-                ("completions/mean_length", "training"),
-                ("eval_completions/mean_length", "held out"),
-            ],
-        )
-    },
-    plan(
-        "Clipped tokens",
-        "Fraction of tokens whose ratio was clipped",
-        &[
-            ("clip_ratio/low_mean", "below"),
-            ("clip_ratio/high_mean", "above"),
-            ("cispo_clip_ratio", "CISPO"),
-        ],
-    ),
-    plan(
-        "Groups without signal",
-        "Fraction of groups with equal rewards",
-        &[("frac_reward_zero_std", "")],
-    ),
-    plan(
-        "Truncated completions",
-        "Fraction that reached the token limit",
-        &[("completions/clipped_ratio", "")],
-    ),
-    plan(
-        "Unique completions",
-        "Fraction of distinct completions per step",
-        &[
-            ("completions/unique_ratio", "in a step"),
-            ("completions/collapsed_groups", "equal groups"),
-        ],
-    ),
-    plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),
-    plan(
-        "External reward time",
-        "Seconds per completion",
-        &[
-            ("time/reward_item/p50", "median"),
-            ("time/reward_item/p99", "99 %"),
-            ("time/reward_item/max", "slowest"),
-        ],
-    ),
-    plan(
-        "Loss",
-        "Mean over the updates of a step",
-        &[("loss", "total"), ("policy_loss", "surrogate"), ("kl_penalty", "KL penalty")],
-    ),
-    plan("Learning rate", "After the schedule", &[("learning_rate", "")]),
-    plan("KL coefficient", "β in the loss", &[("kl_coef", "")]),
-];
+/// Returns the declaration of a metric and its position in the table of the first run that has one.
+fn spec_of(runs: &[RunData], name: &str) -> Option<(usize, &'static MetricSpec)> {
+    let of_run =
+        |run: &RunData| run.table.specs().enumerate().find(|(_, spec)| spec.is_named(name));
+    runs.iter().find_map(of_run)
+}
 
-/// Phases of a step in stacking order.
-const PHASES: [(&str, &str); 3] =
-    [("time/rollout", "rollout"), ("time/reward", "reward"), ("time/update", "update")];
+/// Returns whether a metric is the first curve of the chart with this title in the table of a run.
+fn is_first(runs: &[RunData], title: &str, name: &str) -> bool {
+    let is_curve = |spec: &&MetricSpec| matches!(spec.panel, grpo_metrics::Panel::Chart(of, Role::Curve(_)) if of == title);
+    let first = |run: &RunData| run.table.specs().find(is_curve);
+    runs.iter().filter_map(first).any(|spec| spec.is_named(name))
+}
 
-/// Metrics that are plotted even if they are constant, because readers expect them.
-const ALWAYS: [&str; 3] = ["reward", "kl", "entropy"];
-
-/// Counters, and metrics that are already part of a different chart.
-const NEVER: [&str; 11] = [
-    "step",
-    "train_step",
-    "epoch",
-    "num_tokens",
-    "step_time",
-    "reward_std",
-    "completions/min_length",
-    "completions/max_length",
-    "clip_ratio/region_mean",
-    "time/reward_item/slowest_prompt",
-    "time/reward_item/slowest_sample",
-];
+/// Describes a metric in plain text. Returns an empty text if it is unknown.
+pub(crate) fn described(runs: &[RunData], name: &str) -> String {
+    spec_of(runs, name).map_or_else(String::new, |(_, spec)| spec.description())
+}
 
 impl Panels {
     pub(crate) fn of(runs: &[RunData]) -> Self {
-        let mut panels = Self::default();
-        let mut shown: BTreeSet<String> = NEVER.map(str::to_owned).into();
-        for plan in PLANS {
-            let metrics: Vec<(&str, &str)> = plan.metrics.to_vec();
-            shown.extend(metrics.iter().map(|(name, _)| (*name).to_owned()));
-            panels.main.extend(panels_of(runs, plan.title, plan.what, &metrics, &plan.spread));
-        }
         let names = names(runs);
-        panels.add_parts(runs, &names, &mut shown);
+        let (shared, own) = Plan::all(runs, &names);
+        let mut panels = Self::default();
+        let is_stack = |plan: &&Plan| !plan.layers.is_empty() || plan.total.is_some();
+        let lines = shared.iter().filter(|plan| !is_stack(plan));
+        panels.main = lines.flat_map(|plan| panels_of(runs, plan)).collect();
         panels.main.extend(distribution(runs));
-        panels.main.extend(times(runs));
-        shown.extend(PHASES.map(|(name, _)| name.to_owned()));
-        for name in names.iter().filter(|name| !shown.contains(*name)) {
-            panels.more.extend(panels_of(runs, name, "", &[(name, "")], &Spread::None));
-        }
+        panels.main.extend(shared.iter().filter(is_stack).flat_map(|plan| stacked(runs, plan)));
+        panels.more = own.iter().flat_map(|plan| panels_of(runs, plan)).collect();
         if let [run] = runs {
-            panels.constant = names.iter().filter_map(|name| constant(run, name)).collect();
+            let is_drawn = |name: &str| {
+                shared.iter().flat_map(|plan| &plan.curves).any(|c| c.is_expected && c.name == name)
+            };
+            let drawn = names.iter().filter(|name| !is_drawn(name));
+            panels.constant = drawn.filter_map(|name| constant(run, name)).collect();
         }
         panels
-    }
-
-    /// Adds a chart for each reward component, including its standard deviation.
-    fn add_parts(&mut self, runs: &[RunData], names: &[String], shown: &mut BTreeSet<String>) {
-        for name in names {
-            let part = name.strip_prefix("rewards/").and_then(|rest| rest.strip_suffix("/mean"));
-            let Some(part) = part else { continue };
-            let (std, eval) = (format!("rewards/{part}/std"), format!("eval_{name}"));
-            let metrics = [(name.as_str(), "training"), (eval.as_str(), "held out")];
-            let title = format!("Reward component: {part}");
-            let spread = Spread::None;
-            self.main.extend(panels_of(runs, &title, "Mean over a step", &metrics, &spread));
-            shown.extend([name.clone(), std, eval]);
-        }
     }
 }
 
@@ -217,83 +248,83 @@ fn names(runs: &[RunData]) -> Vec<String> {
 
 /// For a single run, creates one chart with all metrics. For several runs, creates one chart per
 /// metric with all runs.
-fn panels_of(
-    runs: &[RunData],
-    title: &str,
-    what: &str,
-    metrics: &[(&str, &str)],
-    spread: &Spread,
-) -> Vec<Panel> {
+fn panels_of(runs: &[RunData], plan: &Plan) -> Vec<Panel> {
     let [run] = runs else {
-        let panel = |(i, (name, label)): (usize, &(&str, &str))| {
-            let title = if i > 0 { format!("{title}, {label}") } else { title.to_owned() };
-            overlaid(runs, title, what, name)
+        let panel = |planned: &Planned| {
+            let title = match planned.is_first {
+                true => plan.title.clone(),
+                false => format!("{}, {}", plan.title, planned.label),
+            };
+            let panel = overlaid(runs, title, plan.caption, planned)?;
+            Some(Panel { meaning: plan.meaning.clone(), ..panel })
         };
-        return metrics.iter().enumerate().filter_map(panel).collect();
+        return plan.curves.iter().filter_map(panel).collect();
     };
     let mut chart = Chart { marks: marks(run), ..Chart::default() };
     let mut legend = Vec::new();
-    for (name, label) in metrics {
-        let points = points_of(&run.metrics, name);
-        if points.is_empty() || (is_constant(&points) && !ALWAYS.contains(name)) {
+    for planned in &plan.curves {
+        let points = points_of(&run.metrics, &planned.name);
+        if points.is_empty() || (is_constant(&points) && !planned.is_expected) {
             continue;
         }
         let color = legend.len();
-        let line = line_of(name, &points);
+        let line = line_of(planned, &points);
         chart.curves.push(Curve { color, points, line });
-        legend.push(Key { label: (*label).to_owned(), color: css_color(color) });
+        legend.push(Key { label: planned.label.to_owned(), color: css_color(color) });
     }
     if chart.is_empty() {
         return Vec::new();
     }
-    let mut caption = join(what, "");
-    let words = match spread {
-        Spread::None => None,
-        Spread::Deviation(std) => {
-            deviation(run, metrics[0].0, std).map(|band| (band, "Area: ± 1 standard deviation"))
-        }
-        Spread::Between(low, high) => {
-            let [lower, upper] = [low, high].map(|name| points_of(&run.metrics, name));
-            let is_whole = !lower.is_empty() && lower.len() == upper.len();
-            is_whole.then_some(((lower, upper), "Area: minimum to maximum"))
-        }
-    };
-    if let Some(((lower, upper), words)) = words {
+    let mut caption = join(plan.caption, "");
+    if let Some(((lower, upper), words)) = band(run, plan) {
         chart.bands.push(Band { color: 0, opacity: 0.14, lower, upper });
         caption = join(&caption, words);
     }
     if legend.len() == 1 {
         legend.clear();
     }
-    vec![Panel { title: title.to_owned(), caption, svg: chart.svg(), legend }]
+    let (title, meaning) = (plan.title.clone(), plan.meaning.clone());
+    vec![Panel { title, meaning, caption, svg: chart.svg(), legend }]
+}
+
+/// Returns the shaded area around the first curve, and what it is.
+fn band(run: &RunData, plan: &Plan) -> Option<((Points, Points), &'static str)> {
+    if let Some(std) = plan.of_role(Role::Deviation) {
+        let band = deviation(run, &plan.curves.first()?.name, std)?;
+        return Some((band, "Area: ± 1 standard deviation"));
+    }
+    let ends = (plan.of_role(Role::Minimum)?, plan.of_role(Role::Maximum)?);
+    let (lower, upper) = (points_of(&run.metrics, ends.0), points_of(&run.metrics, ends.1));
+    let is_whole = !lower.is_empty() && lower.len() == upper.len();
+    is_whole.then_some(((lower, upper), "Area: minimum to maximum"))
 }
 
 /// Plots the same metric of several runs.
-fn overlaid(runs: &[RunData], title: String, what: &str, name: &str) -> Option<Panel> {
+fn overlaid(runs: &[RunData], title: String, what: &str, planned: &Planned) -> Option<Panel> {
     let mut chart = Chart::default();
     let mut legend = Vec::new();
     for (color, run) in runs.iter().enumerate() {
-        let points = points_of(&run.metrics, name);
+        let points = points_of(&run.metrics, &planned.name);
         if points.is_empty() {
             continue;
         }
-        let line = line_of(name, &points);
+        let line = line_of(planned, &points);
         chart.curves.push(Curve { color, points, line });
         legend.push(Key { label: run.name.clone(), color: css_color(color) });
     }
     let first = chart.curves.first()?.points.first()?.1;
     let all = chart.curves.iter().flat_map(|curve| &curve.points);
     // If all values are equal, a chart is not informative.
-    if !ALWAYS.contains(&name) && all.into_iter().all(|point| point.1 == first) {
+    if !planned.is_expected && all.into_iter().all(|point| point.1 == first) {
         return None;
     }
-    Some(Panel { title, caption: join(what, ""), svg: chart.svg(), legend })
+    let (caption, meaning) = (join(what, ""), String::new());
+    Some(Panel { title, meaning, caption, svg: chart.svg(), legend })
 }
 
 /// Returns the smoothed curve. Metrics without noise are not smoothed.
-fn line_of(name: &str, points: &[(f64, f64)]) -> Points {
-    let is_set = ["learning_rate", "kl_coef"].contains(&name) || name.starts_with("eval_");
-    smooth(points, if is_set { 1 } else { span(points.len()) })
+fn line_of(planned: &Planned, points: &[(f64, f64)]) -> Points {
+    smooth(points, if planned.is_exact { 1 } else { span(points.len()) })
 }
 
 /// Joins two sentences and adds missing full stops.
@@ -346,9 +377,13 @@ fn is_constant(points: &[(f64, f64)]) -> bool {
 
 fn constant(run: &RunData, name: &str) -> Option<Constant> {
     let points = points_of(&run.metrics, name);
-    let is_index = name == "step" || name.starts_with("time/reward_item/slowest_");
-    (is_constant(&points) && !ALWAYS.contains(&name) && !is_index)
-        .then(|| Constant { name: name.to_owned(), value: crate::numbers::number(points[0].1) })
+    let spec = run.table.spec(name);
+    let is_index = spec.is_some_and(|spec| spec.unit == "index");
+    (is_constant(&points) && !is_index).then(|| Constant {
+        name: name.to_owned(),
+        meaning: spec.map_or_else(String::new, MetricSpec::description),
+        value: crate::numbers::number(points[0].1),
+    })
 }
 
 /// Plots the reward quantiles of the recorded steps. At least two steps are required.
@@ -374,6 +409,7 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
     };
     Some(Panel {
         title: "Rewards of individual completions".to_owned(),
+        meaning: String::new(),
         caption: format!(
             "Over {} recorded steps. Line: median. Dark area: 25 to 75 %. Light area: 5 to 95 %.",
             run.rewards.len()
@@ -383,16 +419,24 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
     })
 }
 
-/// Plots the step time. For a single run, it is split into phases.
-fn times(runs: &[RunData]) -> Vec<Panel> {
+/// Plots layers on top of each other. For several runs, plots their sum.
+fn stacked(runs: &[RunData], plan: &Plan) -> Vec<Panel> {
     let [run] = runs else {
-        let what = "Seconds";
-        return overlaid(runs, "Step time".to_owned(), what, "step_time").into_iter().collect();
+        let total = plan.total.iter().map(|name| Planned {
+            name: name.clone(),
+            label: "",
+            rank: 0,
+            is_first: true,
+            is_expected: false,
+            is_exact: false,
+        });
+        let panel = |total: Planned| overlaid(runs, plan.title.clone(), "Seconds", &total);
+        return total.filter_map(panel).collect();
     };
     let mut chart = Chart { marks: marks(run), from_zero: true, ..Chart::default() };
     let mut legend = Vec::new();
     let mut below: Points = Vec::new();
-    for (name, label) in PHASES {
+    for Planned { name, label, .. } in &plan.layers {
         let points = points_of(&run.metrics, name);
         if points.is_empty() {
             continue;
@@ -404,7 +448,7 @@ fn times(runs: &[RunData]) -> Vec<Panel> {
         let upper: Points = points.iter().map(|&(step, value)| (step, at(step) + value)).collect();
         let lower: Points = points.iter().map(|&(step, _)| (step, at(step))).collect();
         let color = legend.len();
-        legend.push(Key { label: label.to_owned(), color: css_color(color) });
+        legend.push(Key { label: (*label).to_owned(), color: css_color(color) });
         if upper.len() == 1 {
             // A single step has no area, so the sums are drawn as points.
             chart.curves.push(Curve { color, points: upper.clone(), line: Vec::new() });
@@ -417,5 +461,6 @@ fn times(runs: &[RunData]) -> Vec<Panel> {
         return Vec::new();
     }
     let caption = "Seconds, stacked by phase.".to_owned();
-    vec![Panel { title: "Step time".to_owned(), caption, svg: chart.svg(), legend }]
+    let (title, meaning) = (plan.title.clone(), String::new());
+    vec![Panel { title, meaning, caption, svg: chart.svg(), legend }]
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use grpo_data::statistics::percentile_of_sorted;
 use grpo_data::{in_plain_words, shell_word};
+use grpo_metrics::MetricTable;
 use grpo_run::{
     BestTable, Comparison, CompletionRecord, Event, EventKind, RunFolder, RunInfo, last_state,
 };
@@ -44,6 +45,8 @@ pub struct RunData {
     pub transforms: Vec<TransformCurve>,
     /// Draws the samples of the run, if they can be drawn.
     pub drawing: Option<Drawing>,
+    /// What the metrics of the run are.
+    pub(crate) table: MetricTable,
     /// Results of auditing the run's files, shown as additional criteria. Empty if the files were not
     /// audited or have no violations.
     pub audit: Vec<Judged>,
@@ -57,16 +60,28 @@ pub(crate) struct RewardsOfStep {
     pub(crate) quantiles: [f64; 5],
 }
 
-/// Returns the name of the command that uses this configuration.
+/// Returns the name of the command that uses this configuration, which is `train` without a key that
+/// tells it.
 pub fn command_of(config: &toml::Table) -> &'static str {
+    known_command_of(config).unwrap_or("train")
+}
+
+/// Returns the name of the command that uses this configuration, or `None` if no key tells it.
+pub fn known_command_of(config: &toml::Table) -> Option<&'static str> {
     let sections = [
+        ("stages", "run"),
         ("pretrain", "pretrain"),
         ("judge", "train-judge"),
         ("masked_lm", "pretrain"),
         ("training", "train-engagement"),
+        ("train", "train"),
+        ("reward", "train"),
+        ("loss", "train"),
+        ("rollout", "train"),
+        ("sampling", "train"),
     ];
     let found = sections.into_iter().find(|(key, _)| config.contains_key(*key));
-    found.map_or("train", |(_, command)| command)
+    found.map(|(_, command)| command)
 }
 
 /// Types of rewards that start programs or send completions to servers. A run with one of them resumes
@@ -142,6 +157,7 @@ impl RunData {
         // The file does not exist if the run was killed before its first step.
         let metrics: Vec<Map<String, Value>> = folder.lines_of("metrics.jsonl")?;
         if metrics.is_empty() {
+            folder.check_metrics(&folder.read_events()?)?;
             return Err(no_step(path, &config, folder.read_events()?));
         }
         let mut rewards = Vec::new();
@@ -169,8 +185,15 @@ impl RunData {
             criteria,
             transforms: Vec::new(),
             drawing: None,
+            table: MetricTable::default(),
             audit: Vec::new(),
         })
+    }
+
+    /// Groups and explains the metrics by a table of all that the program knows. Metrics without an entry have
+    /// charts of their own.
+    pub fn describe(&mut self, table: &MetricTable) {
+        self.table = table.of_run(|section| self.config.contains_key(section));
     }
 
     /// Reads several runs. Runs with the same name are displayed with their paths instead.

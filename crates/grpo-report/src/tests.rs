@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use grpo_data::{Finish, TokenColumns};
+use grpo_metrics::{MetricGroup, MetricSpec, MetricTable, Role};
 use grpo_run::{
     ComparedSample, Comparison, CompletionRecord, DiversityScale, Event, EventKind, Measure,
     RecordedOutcome, RunInfo,
@@ -47,10 +48,35 @@ pub(crate) fn run(name: &str, steps: u64) -> RunData {
         criteria: SuccessCriteria::default(),
         best: None,
         transforms: Vec::new(),
+        table: MetricTable::new([MetricGroup { name: "", section: "", metrics: &METRICS }]),
         drawing: Some(Drawing { draw, canonical: |text| Some(text.to_uppercase()) }),
         audit: Vec::new(),
     }
 }
+
+static METRICS: [MetricSpec; 21] = [
+    MetricSpec::new("step", "", "").hidden(),
+    MetricSpec::new("train_step", "", "").hidden(),
+    MetricSpec::new("reward", "", "").curve("Reward", "training"),
+    MetricSpec::new("reward_std", "", "").in_chart("Reward", Role::Deviation),
+    MetricSpec::new("rewards/NAME/mean", "", "").curve("Reward component: NAME", "training"),
+    MetricSpec::new("rewards/NAME/std", "", "").hidden(),
+    MetricSpec::new("eval_reward", "", "").curve("Reward", "held out"),
+    MetricSpec::new("kl", "", "").curve("KL to the reference", "training"),
+    MetricSpec::new("entropy", "", "").curve("Entropy", "training"),
+    MetricSpec::new("frac_reward_zero_std", "", "").curve("Groups without signal", ""),
+    MetricSpec::new("clip_ratio/low_mean", "", "").curve("Clipped tokens", "below"),
+    MetricSpec::new("step_time", "", "").in_chart("Step time", Role::Total),
+    MetricSpec::new("time/rollout", "", "").in_chart("Step time", Role::Layer("rollout")),
+    MetricSpec::new("time/reward", "", "").in_chart("Step time", Role::Layer("reward")),
+    MetricSpec::new("time/update", "", "").in_chart("Step time", Role::Layer("update")),
+    MetricSpec::new("time/reward_item/p50", "", "").curve("External reward time", "median"),
+    MetricSpec::new("time/reward_item/max", "", "").curve("External reward time", "slowest"),
+    MetricSpec::new("time/reward_item/slowest_prompt", "index", "").hidden(),
+    MetricSpec::new("time/reward_item/slowest_sample", "index", "").hidden(),
+    MetricSpec::new("step_train_loss", "", "").curve("Supervised loss", "training"),
+    MetricSpec::new("eval_loss", "", "").curve("Supervised loss", "validation"),
+];
 
 fn metrics(step: u64) -> Map<String, Value> {
     let line = json!({
@@ -109,6 +135,30 @@ pub(crate) fn render(runs: &[RunData]) -> String {
 /// Returns the titles of all charts.
 fn charts(page: &str) -> Vec<&str> {
     page.split("<figure>\n<h3>").skip(1).map(|rest| rest.split("</h3>").next().unwrap()).collect()
+}
+
+/// Metrics without a declaration have charts of their own; those with one share charts and are explained.
+#[test]
+fn charts_follow_the_table() {
+    static OWN: [MetricSpec; 2] = [
+        MetricSpec::new("kl", "nats", "distance from the start").curve("Memory", ""),
+        MetricSpec::new("sampling/entropy", "nats", "mean [surprise](a.md)"),
+    ];
+    let group = MetricGroup { name: "own", section: "train", metrics: &OWN };
+    let mut run = run("molecules", 30);
+    run.describe(&MetricTable::new([group]));
+    let page = render(std::slice::from_ref(&run));
+    assert!(charts(&page).starts_with(&["Memory"]), "{page}");
+    for words in [
+        "<h3 title=\"mean surprise (nats)\">sampling/entropy</h3>",
+        "<td title=\"distance from the start (nats)\"><code>kl</code></td>",
+        "<h3>reward</h3>",
+    ] {
+        assert!(page.contains(words), "{words:?} is not in the page");
+    }
+    run.config.remove("train");
+    run.describe(&MetricTable::new([group]));
+    assert!(!render(&[run]).contains("Memory"), "the metrics belong to other runs");
 }
 
 #[test]
@@ -179,7 +229,11 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
 }
 
 fn finished(step: u64) -> Event {
-    Event { step, at: "2026-01-31T12:34:56Z".to_owned(), what: EventKind::Finished { calls: None } }
+    Event {
+        step,
+        at: "2026-01-31T12:34:56Z".to_owned(),
+        what: EventKind::Finished { ended_by: None },
+    }
 }
 
 /// Creates a comparison in which the scaffold diversity drops from 0.86 to `scaffolds`.
@@ -356,7 +410,7 @@ fn events_are_a_table_and_marks() {
         ),
         event(10, EventKind::Checkpoint { best: true }),
         event(20, EventKind::Checkpoint { best: false }),
-        event(30, EventKind::Finished { calls: None }),
+        event(30, EventKind::Finished { ended_by: None }),
     ];
     let page = render(&[run]);
     // Each chart over steps has one mark. Checkpoints are not marked.

@@ -40,6 +40,7 @@ pub fn transforms(curves: &[TransformCurve]) -> String {
 pub(crate) fn panels(curves: &[TransformCurve]) -> Vec<Panel> {
     let panel = |curve: &TransformCurve| Panel {
         title: curve.name.clone(),
+        meaning: String::new(),
         caption: format!("Score for each value, transform {}", curve.kind),
         svg: inline(curve),
         legend: Vec::new(),

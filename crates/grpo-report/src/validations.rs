@@ -1,5 +1,6 @@
 //! Validations of a supervised run.
 
+use grpo_metrics::Panel;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -56,6 +57,8 @@ pub(crate) struct NumberTable {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NumberRow {
     pub(crate) name: String,
+    /// What the number is, or empty.
+    pub(crate) meaning: String,
     pub(crate) cells: Vec<String>,
     /// `good`, `bad` or empty.
     pub(crate) tone: &'static str,
@@ -73,8 +76,8 @@ impl NumberTable {
         // Columns for the same step are only shown once.
         columns.retain(|(name, of)| *name == "kept" || of.step != validations.kept.step);
         let is_measure = |name: &&String| {
-            !["step", "train_step", "epoch", "num_tokens", "best", "time", "seconds"]
-                .contains(&name.as_str())
+            let spec = run.table.spec(name);
+            !spec.is_some_and(|spec| spec.panel == Panel::Hidden || spec.is_of_machine)
                 && !points_of(&run.metrics, name).is_empty()
         };
         let rows = validations.kept.line.keys().filter(is_measure).map(|name| {
@@ -82,7 +85,7 @@ impl NumberTable {
                 line.get(name).and_then(Value::as_f64).map_or_else(|| "–".to_owned(), number)
             };
             let cells = columns.iter().map(|(_, validation)| value(validation.line)).collect();
-            NumberRow { name: name.clone(), cells, tone: "" }
+            NumberRow { name: name.clone(), meaning: run.table.description(name), cells, tone: "" }
         });
         let header =
             columns.iter().map(|(name, validation)| format!("{name} (step {})", validation.step));
@@ -104,6 +107,7 @@ impl NumberTable {
             let lost = measure.diversity_lost().unwrap_or(0.0);
             NumberRow {
                 name: measure.name.clone(),
+                meaning: String::new(),
                 cells: vec![value(measure.before), value(measure.after), change],
                 tone: if lost > run.criteria.max_diversity_drop { "bad" } else { "" },
             }

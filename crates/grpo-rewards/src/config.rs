@@ -8,25 +8,9 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::composite::{Composite, CompositeConfig};
-use crate::external::{CommandConfig, PythonConfig};
-use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
+use crate::{AnswerReward, PatternReward, Reward, RewardSpec};
 
-impl Default for RewardRegistry {
-    /// Returns the task-independent reward types: `answer`, `pattern`, `composite`, and the types
-    /// for programs `command` and `python`.
-    fn default() -> Self {
-        Self::empty().with([
-            RewardKind::from_settings::<AnswerConfig>("answer"),
-            RewardKind::from_settings::<PatternConfig>("pattern"),
-            RewardKind::composed::<CompositeConfig, Composite>("composite"),
-            RewardKind::external::<CommandConfig>("command"),
-            RewardKind::external::<PythonConfig>("python"),
-        ])
-    }
-}
-
-/// Configuration of an [`AnswerReward`].
+/// Settings of the reward `answer`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnswerConfig {
@@ -63,7 +47,7 @@ impl RewardSpec for AnswerConfig {
     }
 }
 
-/// Configuration of a [`PatternReward`].
+/// Settings of the reward `pattern`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PatternConfig {

@@ -15,12 +15,12 @@ use crate::{FolderError, SentenceTransformers};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EmbedderConfig {
-    /// An encoder in the sentence-transformers format. See [`SentenceTransformers`].
+    /// An encoder in the sentence-transformers format.
     SentenceTransformers {
         /// The folder that contains the encoder.
         folder: PathBuf,
     },
-    /// Hashed counts of words and character n-grams. Requires no model. See [`HashedNgrams`].
+    /// Hashed counts of words and character n-grams. Requires no model.
     HashedNgrams {
         /// Length of the embedding vectors.
         #[serde(default = "default_width")]

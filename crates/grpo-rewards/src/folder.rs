@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, regular_file};
 
 /// Checks that a folder exists. `contents` describes the expected contents for the error message.
 ///
 /// # Errors
 /// Returns an error if the folder does not exist.
 pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), ConfigFault> {
-    match folder.is_dir() {
-        true => Ok(()),
-        false => ConfigFault::refuse(format!(
-            "reward.{key}: folder {} does not exist; {contents}",
+    match regular_file::folder_fault(folder) {
+        None => Ok(()),
+        Some(fault) => ConfigFault::refuse(format!(
+            "reward.{key}: folder {} {fault}; {contents}",
             folder.display()
         )),
     }

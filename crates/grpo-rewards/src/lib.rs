@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod answer;
 mod calls;
@@ -36,6 +37,19 @@ pub use registry::{
 pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::PatternReward;
+
+impl Default for RewardRegistry {
+    /// Returns the task-independent reward types.
+    fn default() -> Self {
+        Self::empty().with([
+            RewardKind::from_settings::<config::AnswerConfig>("answer"),
+            RewardKind::from_settings::<config::PatternConfig>("pattern"),
+            RewardKind::composed::<CompositeConfig, composite::Composite>("composite"),
+            RewardKind::external::<external::CommandConfig>("command"),
+            RewardKind::external::<external::PythonConfig>("python"),
+        ])
+    }
+}
 
 /// Parses a JSON section with the task-independent reward types.
 #[cfg(test)]

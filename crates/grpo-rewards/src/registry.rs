@@ -285,12 +285,24 @@ pub(crate) fn are_mean_weights(weights: &[f64]) -> bool {
     weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6
 }
 
+/// Checks that the weight `name` is finite and not negative.
+pub(crate) fn check_weight(name: &str, weight: f64) -> Result<(), ConfigFault> {
+    match weight.is_finite() && weight >= 0.0 {
+        true => Ok(()),
+        false => Err(ConfigFault::out_of_range(name, weight, "0 or more")),
+    }
+}
+
 /// Checks that no weight is negative and that the weights sum to 1. Each weight is passed with its
 /// key.
 ///
 /// # Errors
 /// Returns an error if a weight is negative or the sum differs from 1.
 pub fn check_mean_weights(weights: &[(&str, f64)]) -> Result<(), ConfigFault> {
+    for (key, weight) in weights {
+        let fault = check_weight(&format!("reward.{key}"), *weight);
+        fault.map_err(|fault| ConfigFault { key: (*key).to_owned(), ..fault })?;
+    }
     let (keys, weights): (Vec<String>, Vec<f64>) =
         weights.iter().map(|(key, weight)| (format!("reward.{key}"), *weight)).unzip();
     if are_mean_weights(&weights) {

@@ -290,6 +290,7 @@ impl RewardRunner {
             let found = outcomes.len();
             return Err(format!("the reward returned {found} outcomes for {count} completions"));
         }
+        let outcomes: Vec<Outcome> = outcomes.into_iter().map(Outcome::bounded).collect();
         let declared = self.parts();
         let weights = |of: &Scored| of.terms.iter().map(|term| term.0).collect::<Vec<f64>>();
         let Some(first) = outcomes.iter().find_map(Outcome::scored).map(weights) else {
@@ -411,6 +412,21 @@ mod tests {
     fn outcomes_come_in_order() {
         let outcomes = run(|batch| batch.iter().map(|sample| length(&sample.text)).collect());
         assert_eq!(outcomes, [length("a"), length("bc")]);
+    }
+
+    /// The first step would refuse them.
+    #[test]
+    fn a_score_that_is_too_large_fails_its_completion_only() {
+        for value in [1e308, -1.1e100, f64::INFINITY, f64::NAN] {
+            let scores = move |of: f64| Outcome::Scored(Scored::new(vec![(1.0, of)], vec![]));
+            let outcomes = run(move |_| vec![scores(value), scores(-1e100)]);
+            let reason = outcomes[0].failure().unwrap();
+            assert!(
+                reason.starts_with(&format!("the reward has the value {value:e};")),
+                "{reason}"
+            );
+            assert_eq!(outcomes[1].total(), Some(-1e100));
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use grpo_model::{LanguageModel, RolloutActivations};
 
 use crate::{Decode, RolloutError, StopRule, StopStrings};
 
-/// Settings for the autoregressive engine.
+/// Settings for the autoregressive engine. Unlike an [`EngineRequest`](crate::EngineRequest), they have been
+/// checked against a model: the distribution is over its vocabulary, and the end ids are its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RolloutSettings {
     /// Number of completions per prompt (k).

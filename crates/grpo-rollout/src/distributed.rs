@@ -102,7 +102,13 @@ impl<M: 'static> Engine<M> for Distributed<M> {
         let received = messages.into_iter().enumerate();
         let completions: Vec<Vec<Vec<Completion>>> =
             received.map(|(rank, message)| message.received(rank)).collect::<Result<_, _>>()?;
-        let groups = prompts.iter().zip(completions.into_iter().flatten());
+        let completions: Vec<Vec<Completion>> = completions.into_iter().flatten().collect();
+        if completions.len() != prompts.len() {
+            let (groups, prompts) = (completions.len(), prompts.len());
+            let fault = format!("{groups} groups of all ranks for {prompts} prompts");
+            return Err(RolloutError::Broken { engine: "Distributed".to_owned(), fault });
+        }
+        let groups = prompts.iter().zip(completions);
         Ok(groups.map(|(prompt, completions)| Group::new(prompt.clone(), completions)).collect())
     }
 

@@ -109,6 +109,12 @@ pub trait EngineFactory<M>: Send + Sync {
         policy: &M,
         request: &EngineRequest<'_>,
     ) -> Result<Arc<dyn Engine<M>>, RolloutError>;
+
+    /// Returns the maximum number of turns of a completion, each of which can have
+    /// [`EngineRequest::max_new_tokens`] tokens.
+    fn max_turns(&self) -> usize {
+        1
+    }
 }
 
 /// Settings for creating an engine.
@@ -120,7 +126,7 @@ pub struct EngineRequest<'a> {
     pub longest_prompt: usize,
     /// Sampling settings. Engines may exclude additional ids.
     pub sampling: &'a SamplingSettings,
-    /// Maximum completion length in tokens.
+    /// Maximum length of a turn in tokens; completions of one turn have no other.
     pub max_new_tokens: usize,
     /// Number of completions sampled at the same time.
     pub batch_size: usize,

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, CompletionParts, Group, Prompt};
 use grpo_model::Frozen;
 
+use crate::checked::create_checked;
 use crate::{Engine, EngineFactory, EngineRequest, RolloutError, StepKey, TurnRequest};
 
 /// Decides what follows each turn of the policy, e.g. the answer of a tool or of an environment.
@@ -59,11 +60,20 @@ impl<M: 'static> EngineFactory<M> for EpisodeFactory<M> {
         request: &EngineRequest<'_>,
     ) -> Result<Arc<dyn Engine<M>>, RolloutError> {
         let episode = Arc::clone(&self.episode);
-        let earlier = episode.max_turns().saturating_sub(1);
+        let earlier = episode.max_turns().checked_sub(1).ok_or_else(|| {
+            RolloutError::Unfit(format!(
+                "the episode {episode:?} has no turns; Episode::max_turns must be at least 1"
+            ))
+        })?;
         let tokens = request.max_new_tokens.saturating_add(episode.max_observation());
         let longest_prompt = request.longest_prompt.saturating_add(earlier.saturating_mul(tokens));
-        let engine = self.turns.create(policy, &EngineRequest { longest_prompt, ..*request })?;
+        let request = EngineRequest { longest_prompt, ..*request };
+        let engine = create_checked(&*self.turns, policy, &request)?;
         Ok(Arc::new(InTurns { engine, episode }))
+    }
+
+    fn max_turns(&self) -> usize {
+        self.episode.max_turns()
     }
 }
 
@@ -101,7 +111,11 @@ impl<M> InTurns<M> {
             let requests: Vec<TurnRequest<'_>> = request.collect();
             let turns = self.engine.take_turns(policy, &requests, key)?;
             for ((index, _), next) in contexts.iter().zip(turns) {
-                all[*index].1 = joined(&all[*index].1, next);
+                let joined = joined(&all[*index].1, next);
+                all[*index].1 = joined.map_err(|fault| RolloutError::Broken {
+                    engine: format!("of the episode {:?}", self.episode),
+                    fault,
+                })?;
             }
             open = contexts.into_iter().map(|(index, _)| index).collect();
         }
@@ -121,15 +135,34 @@ impl<M> InTurns<M> {
 }
 
 /// Joins a completion with its next turn, whose prompt contains the completion.
-fn joined(so_far: &Completion, next: Completion) -> Completion {
+///
+/// # Errors
+/// Returns a description of what only one of the two has.
+fn joined(so_far: &Completion, next: Completion) -> Result<Completion, String> {
     let first = CompletionParts::from(so_far.clone());
     let mut next = CompletionParts::from(next);
     next.action_mask[..first.ids.len()].copy_from_slice(&first.action_mask);
-    let both = |(first, next): (Vec<f32>, Vec<f32>)| [first, next].concat();
-    next.sampling_logprobs = first.sampling_logprobs.zip(next.sampling_logprobs).map(both);
-    let kept = first.sampled_under.kept.zip(next.sampled_under.kept);
-    next.sampled_under.kept = kept.map(|(first, next)| [first, next].concat());
-    Completion::new(next)
+    next.sampling_logprobs =
+        both(first.sampling_logprobs, next.sampling_logprobs, "log-probabilities")?;
+    let kept = (first.sampled_under.kept, next.sampled_under.kept);
+    next.sampled_under.kept = both(kept.0, kept.1, "kept sets")?;
+    Completion::try_from(next)
+}
+
+/// Concatenates the values of two turns, if both have some.
+fn both<T>(
+    first: Option<Vec<T>>,
+    next: Option<Vec<T>>,
+    what: &str,
+) -> Result<Option<Vec<T>>, String> {
+    match (first, next) {
+        (Some(mut first), Some(next)) => {
+            first.extend(next);
+            Ok(Some(first))
+        }
+        (None, None) => Ok(None),
+        _ => Err(format!("{what} for some turns of a completion, but not for all of them")),
+    }
 }
 
 impl<M: 'static> Engine<M> for InTurns<M> {

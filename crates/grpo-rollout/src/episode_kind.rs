@@ -1,6 +1,7 @@
 //! Episodes that a configuration selects with `episode.type`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use grpo_data::schema::Keys;
@@ -30,6 +31,11 @@ pub trait EpisodeConfig: fmt::Debug + Send + Sync {
     /// Returns an error if a setting is out of range.
     fn check(&self) -> Result<(), ConfigFault> {
         Ok(())
+    }
+
+    /// Returns the files that the episode reads, with their roles. Their hashes are recorded.
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        Vec::new()
     }
 
     /// Creates the episode for a model with this codec.

@@ -51,6 +51,14 @@ pub enum RolloutError {
     /// A setting of the distribution is out of range or incompatible with the vocabulary.
     #[error(transparent)]
     Sampling(#[from] DistributionError),
+    /// An engine returned something other than what was requested.
+    #[error("the engine {engine} returned {fault}; this is a bug of the engine")]
+    Broken {
+        /// Name of its type.
+        engine: String,
+        /// What it returned, and what was expected.
+        fault: String,
+    },
     /// An error returned by a different engine.
     #[error(transparent)]
     Engine(Box<dyn std::error::Error + Send + Sync>),

@@ -172,13 +172,12 @@ impl EngineConfig for Local {
 #[derive(Clone, Debug)]
 pub struct EngineRegistry(Vec<EngineKind>);
 
-impl Default for EngineRegistry {
-    fn default() -> Self {
-        Self(vec![LOCAL])
-    }
-}
-
 impl EngineRegistry {
+    /// Creates a registry without any engines.
+    pub(crate) fn empty() -> Self {
+        Self(Vec::new())
+    }
+
     /// Registers additional engines.
     ///
     /// # Panics

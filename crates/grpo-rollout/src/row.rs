@@ -42,13 +42,13 @@ impl Row {
     }
 
     /// Appends a token and checks whether the completion ends there.
-    pub(crate) fn push(&mut self, draw: Draw, rollout: &Autoregressive) {
+    pub(crate) fn push(&mut self, draw: Draw, engine: &Autoregressive) {
         self.ids.push(draw.id);
         self.logprobs.push(draw.logprob);
         self.kept.extend(draw.kept);
         let completion = &self.ids[self.prompt_length..];
-        let settings = rollout.settings();
-        let stops = rollout.stop().is_some_and(|stop| stop.ends(completion, &self.key));
+        let settings = engine.settings();
+        let stops = engine.stop().is_some_and(|stop| stop.ends(completion, &self.key));
         self.finish = if settings.end_ids.contains(&draw.id) {
             Some(Finish::EndToken)
         } else if stops {
@@ -69,8 +69,8 @@ impl Row {
         self.ids[self.ids.len() - 1]
     }
 
-    pub(crate) fn completion(self, key: StepKey, rollout: &Autoregressive) -> Completion {
-        let distribution = &rollout.settings().distribution;
+    pub(crate) fn completion(self, key: StepKey, engine: &Autoregressive) -> Completion {
+        let distribution = &engine.settings().distribution;
         Completion::new(CompletionParts {
             prefix: self.prefix,
             action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),

@@ -28,8 +28,8 @@ use crate::{Autoregressive, RolloutError, StepKey};
 const PROMPT_TOKENS: usize = 4096;
 
 /// Completions that have to be sampled.
-pub(crate) struct Task<'a, M> {
-    rollout: &'a Autoregressive,
+pub(crate) struct Rollout<'a, M> {
+    engine: &'a Autoregressive,
     policy: Prepared<M>,
     prompts: &'a [Prompt],
     key: StepKey,
@@ -39,23 +39,23 @@ pub(crate) struct Task<'a, M> {
     activations: Option<&'a RolloutActivations>,
 }
 
-/// Processes a [`Task`]. A task can be shared by multiple engines, each of which has its own cache.
+/// Samples completions of a [`Rollout`]. Several workers can share one, each with its own cache.
 struct Worker<'a, M> {
-    task: &'a Task<'a, M>,
+    rollout: &'a Rollout<'a, M>,
     /// Maximum number of completions that are sampled at the same time.
     capacity: usize,
     cache: KvCache,
     /// Groups whose prompts have been prefilled and that still have completions to start.
     ready: VecDeque<Ready>,
     running: Vec<Running>,
-    finished: Vec<(Place, Completion)>,
+    finished: Vec<(SampleIndex, Completion)>,
 }
 
 /// Prompt index and sample index.
-type Place = (usize, u32);
+type SampleIndex = (usize, u32);
 
-/// Completions of an engine, and its recorder.
-type Sampled = (Vec<(Place, Completion)>, Option<Recorder>);
+/// Completions of a worker, and its recorder.
+type Sampled = (Vec<(SampleIndex, Completion)>, Option<Recorder>);
 
 struct Group {
     prompt: usize,
@@ -72,19 +72,19 @@ struct Ready {
 }
 
 struct Running {
-    place: Place,
+    index: SampleIndex,
     row: Row,
     slot: CacheSlot,
 }
 
-impl<'a, M: LanguageModel> Task<'a, M> {
-    /// Creates a task. `queue` contains all prompt and sample indices, grouped by prompt.
+impl<'a, M: LanguageModel> Rollout<'a, M> {
+    /// Creates a rollout. `queue` contains all prompt and sample indices, grouped by prompt.
     pub(crate) fn new(
-        rollout: &'a Autoregressive,
+        engine: &'a Autoregressive,
         policy: Prepared<M>,
         prompts: &'a [Prompt],
         key: StepKey,
-        queue: impl Iterator<Item = Place>,
+        queue: impl Iterator<Item = SampleIndex>,
     ) -> Self {
         let mut waiting: VecDeque<Group> = VecDeque::new();
         for (prompt, sample) in queue {
@@ -93,7 +93,7 @@ impl<'a, M: LanguageModel> Task<'a, M> {
                 None => waiting.push_back(Group { prompt, samples: [sample].into() }),
             }
         }
-        Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting), activations: None }
+        Self { engine, policy, prompts, key, waiting: Mutex::new(waiting), activations: None }
     }
 
     /// Keeps the activations.
@@ -101,23 +101,23 @@ impl<'a, M: LanguageModel> Task<'a, M> {
         Self { activations, ..self }
     }
 
-    /// Samples all completions and returns them ordered by prompt and sample. One engine is created
+    /// Samples all completions and returns them ordered by prompt and sample. One worker is created
     /// for each entry in `capacities`.
     pub(crate) fn run(&self, capacities: &[usize]) -> Result<Vec<Completion>, RolloutError> {
         let recorders = self.activations.map(|kept| kept.start_rollout(capacities.len()));
         let recorders = recorders.into_iter().flatten().map(Some).chain(iter::repeat_with(|| None));
-        let engines: Vec<Worker<'_, M>> = capacities
+        let workers: Vec<Worker<'_, M>> = capacities
             .iter()
             .zip(recorders)
             .map(|(&capacity, recorder)| Worker::new(self, capacity, recorder))
             .collect();
-        let others = engines.len() - 1;
+        let others = workers.len() - 1;
         let ended = match others {
-            0 => engines.into_iter().map(|engine| awake(|| engine.run())).collect(),
+            0 => workers.into_iter().map(|worker| awake(|| worker.run())).collect(),
             _ => {
-                let engines = engines.into_par_iter().with_max_len(1);
-                engines
-                    .map(|engine| beside(others, || engine.run()))
+                let workers = workers.into_par_iter().with_max_len(1);
+                workers
+                    .map(|worker| beside(others, || worker.run()))
                     .collect::<Result<Vec<Sampled>, _>>()
             }
         };
@@ -127,15 +127,15 @@ impl<'a, M: LanguageModel> Task<'a, M> {
                 .finish_rollout(recorders.into_iter().flatten().collect(), self.key.policy_version);
         }
         let mut sampled = sampled.concat();
-        sampled.sort_by_key(|(place, _)| *place);
+        sampled.sort_by_key(|(index, _)| *index);
         Ok(sampled.into_iter().map(|(_, completion)| completion).collect())
     }
 }
 
 impl<'a, M: LanguageModel> Worker<'a, M> {
-    fn new(task: &'a Task<'a, M>, capacity: usize, recorder: Option<Recorder>) -> Self {
+    fn new(rollout: &'a Rollout<'a, M>, capacity: usize, recorder: Option<Recorder>) -> Self {
         Self {
-            task,
+            rollout,
             capacity,
             cache: KvCache::recording(recorder),
             ready: VecDeque::new(),
@@ -146,7 +146,7 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
 
     fn run(mut self) -> Result<Sampled, RolloutError> {
         loop {
-            self.task.rollout.refuse_interrupt()?;
+            self.rollout.engine.refuse_interrupt()?;
             self.begin_completions()?;
             let prompts = self.next_prompts();
             if !self.running.is_empty() || !prompts.is_empty() {
@@ -167,12 +167,13 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
                 let Some(sample) = ready.group.samples.pop_front() else { break };
                 let last = ready.group.samples.is_empty();
                 let slot = if last { ready.slot } else { self.cache.fork(ready.slot) };
-                let row = Row::new(&self.task.prompts[ready.group.prompt], sample, self.task.key);
-                begun.push((Running { place: (ready.group.prompt, sample), row, slot }, index));
+                let row =
+                    Row::new(&self.rollout.prompts[ready.group.prompt], sample, self.rollout.key);
+                begun.push((Running { index: (ready.group.prompt, sample), row, slot }, index));
             }
             exhausted += usize::from(ready.group.samples.is_empty());
         }
-        let distribution = &self.task.rollout.settings().distribution;
+        let distribution = &self.rollout.engine.settings().distribution;
         let of = |(running, ready): &(Running, usize)| {
             let row = &running.row;
             let Ready { logits, range, .. } = &self.ready[*ready];
@@ -181,7 +182,7 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
         let draws = begun.par_iter().map(of).collect::<Result<Vec<_>, _>>()?;
         self.ready.drain(..exhausted);
         for ((mut running, _), draw) in begun.into_iter().zip(draws) {
-            running.row.push(draw, self.task.rollout);
+            running.row.push(draw, self.rollout.engine);
             self.running.push(running);
         }
         self.take_out_finished();
@@ -196,9 +197,9 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
         let to_begin: usize = self.ready.iter().map(|ready| ready.group.samples.len()).sum();
         let mut capacity = (self.capacity - self.running.len()).saturating_sub(to_begin);
         let mut tokens = 0;
-        let mut waiting = self.task.waiting.lock().expect("no engine panicked");
+        let mut waiting = self.rollout.waiting.lock().expect("no worker panicked");
         while let Some(group) = waiting.front() {
-            let prompt = &self.task.prompts[group.prompt];
+            let prompt = &self.rollout.prompts[group.prompt];
             let length = prompt.ids.len() + prompt.prefix.ids.len();
             if capacity == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
                 break;
@@ -220,25 +221,25 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
             slots.push(running.slot);
         }
         for group in &groups {
-            let prompt = &self.task.prompts[group.prompt];
+            let prompt = &self.rollout.prompts[group.prompt];
             tokens.push_conditional(&prompt.prefix, &prompt.ids);
             slots.push(self.cache.open());
         }
         let logits = self.last_logits(&tokens, &slots); // [sequences, v]
         let running = self.running.len();
-        let vocabulary = self.task.policy.vocabulary_size();
+        let vocabulary = self.rollout.policy.vocabulary_size();
         if running > 0 {
             let of_running = logits.clone().narrow(0, 0, running);
             let seen: Vec<&[u32]> =
                 self.running.iter().map(|running| running.row.ids.as_slice()).collect();
             let uniforms: Vec<f64> =
                 self.running.iter().map(|running| running.row.uniform()).collect();
-            let distribution = &self.task.rollout.settings().distribution;
+            let distribution = &self.rollout.engine.settings().distribution;
             let draws = draw_rows(of_running, &seen, distribution, &uniforms)?;
             // Stop rules may have to decode text, which takes longer than sampling.
-            let rollout = self.task.rollout;
+            let engine = self.rollout.engine;
             let rows = self.running.par_iter_mut().zip(draws);
-            rows.for_each(|(running, draw)| running.row.push(draw, rollout));
+            rows.for_each(|(running, draw)| running.row.push(draw, engine));
         }
         if !groups.is_empty() {
             let logits = logits.narrow(0, running, groups.len()).into_data();
@@ -257,7 +258,7 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
 
     /// Returns the logits after the last token in each sequence, `[sequences, vocabulary]`.
     fn last_logits(&mut self, tokens: &TokenBatch, slots: &[CacheSlot]) -> Tensor<2> {
-        let hidden = self.task.policy.extend(tokens, &mut self.cache, slots); // [n, d]
+        let hidden = self.rollout.policy.extend(tokens, &mut self.cache, slots); // [n, d]
         let last = if tokens.tokens() == tokens.sequences() {
             hidden
         } else {
@@ -265,17 +266,17 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
             let rows = indices(last, &hidden.device());
             gather_rows(hidden, rows)
         };
-        self.task.policy.invariant_logits(last)
+        self.rollout.policy.invariant_logits(last)
     }
 
     fn take_out_finished(&mut self) {
         let (finished, running): (Vec<Running>, Vec<Running>) =
             self.running.drain(..).partition(|running| running.row.is_finished());
         self.running = running;
-        for Running { place, row, slot } in finished {
-            let completion = row.completion(self.task.key, self.task.rollout);
+        for Running { index, row, slot } in finished {
+            let completion = row.completion(self.rollout.key, self.rollout.engine);
             self.cache.close_kept(slot, completion.ids());
-            self.finished.push((place, completion));
+            self.finished.push((index, completion));
         }
     }
 }

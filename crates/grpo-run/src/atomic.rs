@@ -92,6 +92,16 @@ pub(crate) fn write_folder<E: From<RunError>>(
     Ok(())
 }
 
+/// Checks that a file can be created in the folder `name`.
+pub(crate) fn check_writable(folder: &OwnFolder, name: &Path) -> Result<(), RunError> {
+    let create = |name: &Path| folder.create_file(name);
+    let created = Temporary::create(folder, &name.join("check"), FileKind::File, create);
+    created.map(drop).map_err(|error| match error {
+        RunError::Write { source, .. } => RunError::Write { path: folder.path_of(name), source },
+        error => error,
+    })
+}
+
 /// Replaces the folder `target` with the folder `temporary`.
 fn replace(temporary: Temporary, target: &Path) -> Result<(), RunError> {
     let folder = temporary.folder.clone();

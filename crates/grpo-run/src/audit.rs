@@ -13,9 +13,11 @@ mod saved;
 mod stored;
 mod updates;
 
-use crate::EventKind;
+use crate::{EndedBy, EventKind};
 
-pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights};
+pub use evidence::{
+    Evidence, FurtherUpdates, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights,
+};
 use finding::count;
 pub use finding::{Finding, Verdict, Violation, thousands};
 pub use plan::RecordPlan;
@@ -79,24 +81,28 @@ fn steps(evidence: &Evidence) -> Finding {
         violations.push(Violation { step: None, what });
     }
     let finished = evidence.latest_events().iter().find_map(|event| match event.what {
-        EventKind::Finished { calls } => Some((event.step, calls)),
+        EventKind::Finished { ref ended_by } => Some((event.step, ended_by.as_ref())),
         _ => None,
     });
     let steps = evidence.plan.steps;
     if last == steps && finished.is_none() && !checked.contains(';') {
         checked += "; events.jsonl does not record that the run finished";
     }
-    let max_calls = evidence.plan.max_reward_calls;
+    let endings = &evidence.plan.endings;
     match finished {
-        // The reward may have used its last call in any step.
-        Some((step, Some(calls))) if (step, Some(calls)) == (last, max_calls) => {}
-        Some((step, Some(calls))) => violations.push(Violation {
-            step: None,
-            what: format!(
-                "events.jsonl records that the run finished after step {step} and {calls} calls of the reward, but ledger.jsonl ends with step {last}, and train.max_reward_calls is {}",
-                max_calls.map_or_else(|| "not set".to_owned(), |calls| calls.to_string())
-            ),
-        }),
+        // An extension may end the run in any step.
+        Some((step, Some(ending))) if step == last && endings.contains(ending) => {}
+        Some((step, Some(EndedBy { extension, reason }))) => {
+            let expected: Vec<&str> = endings.iter().map(|of| of.reason.as_str()).collect();
+            let expected = match expected.as_slice() {
+                [] => "never ends runs early".to_owned(),
+                _ => format!("ends runs early only if {}", expected.join(" or if ")),
+            };
+            let what = format!(
+                "events.jsonl records that `{extension}` ended the run after step {step} because {reason}, but ledger.jsonl ends with step {last}, and its configuration {expected}"
+            );
+            violations.push(Violation { step: None, what });
+        }
         Some((step, None)) if step == last && evidence.has_ended_early(step) => {}
         Some((step, None)) if (step, last) != (steps, steps) => violations.push(Violation {
             step: None,

@@ -102,6 +102,12 @@ impl BestTable {
                 .map(|row| row.iter().map(str::to_owned).collect::<Vec<String>>())
         });
         let header = rows.next().unwrap_or_else(|| Err(damaged(1, "no column names")))?;
+        let after_first = header.get(1..).unwrap_or_default();
+        if let Some(name) =
+            ["reward", "step"].iter().find(|name| !after_first.iter().any(|found| found == *name))
+        {
+            return Err(damaged(1, &format!("column `{name}` is missing")));
+        }
         let [column, reward, step, parts @ ..] = header.as_slice() else {
             return Err(damaged(1, "fewer than three columns"));
         };
@@ -207,6 +213,8 @@ mod tests {
         for (text, words) in [
             ("", "line 1 of `best.csv` is damaged: no column names"),
             ("smiles,step,reward\n", "the second"),
+            ("smiles,reward,steps\n", "line 1 of `best.csv` is damaged: column `step` is missing"),
+            ("reward,step\n", "column `reward` is missing"),
             ("smiles,reward,step\nC,1\n", "not a row"),
             ("smiles,reward,step\nC,x,1\n", "a cell is not a number"),
             (

@@ -79,6 +79,25 @@ impl RunFolder {
         read::records(&path, file, step)
     }
 
+    /// Checks a file of recorded completions before another reader uses its columns. Other files, and
+    /// those outside of a run, are not checked.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, is damaged or belongs to another step.
+    pub fn check_completions(path: &Path) -> Result<(), RunError> {
+        let absolute = std::path::absolute(path).map_err(RunError::read(path))?;
+        let step = absolute.file_name().and_then(|name| step_of(name.to_str()?));
+        let folder = absolute.parent().filter(|folder| folder.ends_with(COMPLETIONS));
+        let run = folder.and_then(Path::parent).and_then(|run| Self::open(run).ok());
+        match (run, step) {
+            (Some(run), Some(step)) => {
+                let file = run.folder.open_file(name_of(step)).map_err(RunError::read(path))?;
+                read::records(path, file, step).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Deletes the completions of `first_step` and all later steps when a run is resumed from an
     /// earlier step.
     ///

@@ -138,6 +138,22 @@ pub enum RunError {
         /// Description of the problem with the column.
         reason: String,
     },
+    /// The metrics of a finished run lack its last steps.
+    #[error(
+        "`{path}` is damaged: {}, but events.jsonl records that the run finished after step {finished}; restore it from a copy, or start a new run (the trained weights are not affected)",
+        match found {
+            None => "it has no steps".to_owned(),
+            Some(step) => format!("its last step is {step}"),
+        }
+    )]
+    LostMetrics {
+        /// Path of the file.
+        path: PathBuf,
+        /// The last step in the file.
+        found: Option<u64>,
+        /// The last step of the run.
+        finished: u64,
+    },
     /// The contents of a completions file are invalid.
     #[error("`{path}` is damaged: {reason}; restore it from a copy, or train again")]
     BadCompletions {
@@ -172,6 +188,9 @@ fn fault_of_writing(source: &io::Error) -> String {
         io::ErrorKind::NotFound => {
             "its folder does not exist or accepts no new files, so choose another one"
         }
+        io::ErrorKind::NotADirectory => "choose another path",
+        io::ErrorKind::PermissionDenied => "change its permissions, or choose a writable folder",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a folder on another file system",
         _ => "free some space or choose a writable folder",
     };
     with_remedy(source, remedy)

@@ -1,6 +1,6 @@
 //! `events.jsonl`: the event log of a run.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// An event during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -116,13 +116,50 @@ pub enum EventKind {
         /// Reason for the early end.
         reason: String,
     },
-    /// The run completed all steps, used all calls of the reward, or no longer improved. In the last
+    /// The run completed all steps, was ended by an extension, or no longer improved. In the last
     /// case, `stopped` precedes it.
     Finished {
-        /// Number of distinct completions that the reward has scored, if this ended the run.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        calls: Option<u64>,
+        /// The extension that ended the run, if one did. Older versions wrote a number of `calls`.
+        #[serde(
+            default,
+            alias = "calls",
+            deserialize_with = "EndedBy::written",
+            skip_serializing_if = "Option::is_none"
+        )]
+        ended_by: Option<EndedBy>,
     },
+}
+
+/// The extension that ended a run, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedBy {
+    /// Name of the extension.
+    pub extension: String,
+    /// Why, as a sentence.
+    pub reason: String,
+}
+
+impl EndedBy {
+    /// Creates the ending of a run whose reward has scored as many completions as it may.
+    pub fn calls_used(calls: u64) -> Self {
+        let reason =
+            format!("the reward has scored {calls} distinct completions (train.max_reward_calls)");
+        Self { extension: "archive".to_owned(), reason }
+    }
+
+    fn written<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Self>, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            EndedBy(EndedBy),
+            Calls(u64),
+        }
+        let written: Option<Written> = Option::deserialize(from)?;
+        Ok(written.map(|written| match written {
+            Written::EndedBy(ended_by) => ended_by,
+            Written::Calls(calls) => Self::calls_used(calls),
+        }))
+    }
 }
 
 /// Returns the last event that says whether a run is at work or why it ended. Others, such as `saved`, may

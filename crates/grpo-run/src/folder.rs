@@ -45,6 +45,9 @@ impl RunFolder {
     /// Returns an error if the folder does not contain `run.json`.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let not_a_run = || RunError::NotARun { path: path.to_owned() };
+        // Commands would take a name such as `-x` for an option.
+        let is_like_option = path.as_os_str().as_encoded_bytes().starts_with(b"-");
+        let path = &if is_like_option { Path::new(".").join(path) } else { path.to_owned() };
         let folder = match OwnFolder::open(path) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err(RunError::read(path)(error));
@@ -143,6 +146,25 @@ impl RunFolder {
         Ok(self.has(METRICS)? && !self.read_metrics()?.is_empty())
     }
 
+    /// Checks that `metrics.jsonl` has the last step of a run that finished.
+    ///
+    /// # Errors
+    /// Returns an error if the file lacks it, cannot be read or has an invalid complete line.
+    pub fn check_metrics(&self, events: &[Event]) -> Result<(), RunError> {
+        let Some(Event { step: finished, what: EventKind::Finished { .. }, .. }) = events.last()
+        else {
+            return Ok(());
+        };
+        let lines: Vec<Map<String, Value>> = self.lines_of(METRICS)?;
+        let found = lines.iter().filter_map(crate::step_of_line).max();
+        match found.unwrap_or(0) >= *finished {
+            true => Ok(()),
+            false => {
+                Err(RunError::LostMetrics { path: self.metrics_path(), found, finished: *finished })
+            }
+        }
+    }
+
     /// Reads `metrics.jsonl` and returns one object per line. The order of the keys is preserved.
     ///
     /// # Errors
@@ -186,6 +208,19 @@ impl RunFolder {
     /// Returns an error if the file cannot be read or a complete line is invalid.
     pub fn read_ledger(&self) -> Result<Option<Vec<LedgerStep>>, RunError> {
         self.has(LEDGER)?.then(|| records(&self.folder, LEDGER.as_ref())).transpose()
+    }
+
+    /// Checks that files can be created in the run and in its folders of checkpoints and completions.
+    ///
+    /// # Errors
+    /// Returns an error that names the folder in which nothing can be written.
+    pub fn check_writable(&self) -> Result<(), RunError> {
+        for name in ["", CHECKPOINTS, COMPLETIONS] {
+            if name.is_empty() || self.has(name)? {
+                crate::atomic::check_writable(&self.folder, name.as_ref())?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes temporary files left behind by a killed process. The caller must hold the

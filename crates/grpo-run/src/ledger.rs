@@ -45,18 +45,18 @@ pub struct RecordedHashes {
 }
 
 impl RecordedHashes {
-    /// Hashes a `metrics.jsonl` line. Metrics for which `is_machine` returns true are excluded,
+    /// Hashes a `metrics.jsonl` line. Metrics for which `is_of_machine` returns true are excluded,
     /// because they differ when a run is repeated. Returns `None` if the text is not a JSON object.
-    pub fn of_metrics(text: &str, is_machine: fn(&str) -> bool) -> Option<String> {
-        Some(Self::of_metrics_line(serde_json::from_str(text).ok()?, is_machine))
+    pub fn of_metrics(text: &str, is_of_machine: impl Fn(&str) -> bool) -> Option<String> {
+        Some(Self::of_metrics_line(serde_json::from_str(text).ok()?, is_of_machine))
     }
 
     /// Hashes a parsed `metrics.jsonl` line. See [`Self::of_metrics`].
     pub(crate) fn of_metrics_line(
         mut line: Map<String, Value>,
-        is_machine: fn(&str) -> bool,
+        is_of_machine: impl Fn(&str) -> bool,
     ) -> String {
-        line.retain(|name, _| !is_machine(name));
+        line.retain(|name, _| !is_of_machine(name));
         sha256(serde_json::to_string(&line).expect("parsed JSON serializes to JSON").as_bytes())
     }
 

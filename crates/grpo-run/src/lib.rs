@@ -21,6 +21,7 @@
 //!
 //! Files and folders are written under a temporary name, synced and then renamed, so readers see
 //! either the old or the new version. Growing files are appended to line by line.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod atomic;
 mod audit;
@@ -48,8 +49,9 @@ mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use audit::{
-    Evidence, Finding, INPUTS, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate,
-    StoredWeights, Verdict, Violation, audit, audit_records, thousands, unreadable,
+    Evidence, Finding, FurtherUpdates, INPUTS, Period, Plan, RecordPlan, ReferencePlan,
+    ReferenceUpdate, StoredWeights, Verdict, Violation, audit, audit_records, thousands,
+    unreadable,
 };
 pub use best_samples::{BestSample, BestTable, column_of_part};
 pub use chain::ChainWriter;
@@ -58,7 +60,9 @@ pub use comparison::{ComparedSample, Comparison, DiversityScale, Measure};
 pub use completions::{CompletionRecord, RecordedOutcome};
 pub use devices::{RecordedDevice, RunDevices};
 pub use error::RunError;
-pub use events::{Event, EventKind, EventProof, ProvenEvent, last_state, was_stopped_by_guard};
+pub use events::{
+    EndedBy, Event, EventKind, EventProof, ProvenEvent, last_state, was_stopped_by_guard,
+};
 pub use folder::{RunFolder, RunLock, lock_folder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};

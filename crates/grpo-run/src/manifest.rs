@@ -42,8 +42,8 @@ impl VerifiedFolder {
 /// Verifies a folder against its manifest.
 ///
 /// # Errors
-/// Returns an error if the manifest is missing or damaged, or if a file is missing, unlisted or
-/// modified. The error contains the path of the file.
+/// Returns an error if the manifest is missing or damaged, or if a file is missing, unlisted (except for
+/// `chat_template.jinja`) or modified. The error contains the path of the file.
 pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let path = folder.join(MANIFEST);
     let text = match regular_file::read(&path) {
@@ -74,6 +74,9 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
         };
         check(path, expected)?;
     }
+    // Users add a template to models that have none. It changes no weights, and a run records its hash
+    // like that of its other inputs.
+    found.remove(CHAT_TEMPLATE);
     match found.pop_first() {
         Some((_, path)) => {
             let fault = "is not listed in the manifest; remove it, or use another checkpoint";
@@ -102,6 +105,9 @@ pub fn sha256_of_manifest(folder: &Path) -> Result<String, RunError> {
 }
 
 const MANIFEST: &str = "manifest.json";
+
+/// The only file that may be added to a folder with a manifest.
+const CHAT_TEMPLATE: &str = "chat_template.jinja";
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

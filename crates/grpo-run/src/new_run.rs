@@ -1,4 +1,5 @@
 //! Creates run folders.
+#![expect(clippy::disallowed_methods, reason = "the folder of a new run")]
 
 use crate::atomic::{around, parent, write_folder};
 use crate::folder::{CHECKPOINTS, COMPLETIONS, CONFIG, INFO};

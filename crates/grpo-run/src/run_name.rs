@@ -13,8 +13,8 @@ const LONGEST_PATH: usize = 3800;
 /// Checks that a folder can be created at `path`, without looking at the disk.
 ///
 /// # Errors
-/// Returns an error if the path is empty, ends with `/` alone or `..`, is too long, or contains a NUL
-/// character.
+/// Returns an error if the path is empty, ends with `/` alone or `..`, is too long, is not UTF-8 text, or
+/// contains a NUL character.
 pub(crate) fn check_run_name(path: &Path) -> Result<(), RunError> {
     let bytes = path.as_os_str().as_encoded_bytes();
     let longest = path.iter().map(|name| name.as_encoded_bytes().len()).max().unwrap_or(0);
@@ -22,6 +22,8 @@ pub(crate) fn check_run_name(path: &Path) -> Result<(), RunError> {
         "it is empty"
     } else if bytes.contains(&0) {
         "it contains a NUL character"
+    } else if path.to_str().is_none() {
+        "it is not UTF-8 text, which config.toml needs"
     } else if path.file_name().is_none() {
         "it does not end in the name of a folder"
     } else if longest > LONGEST_NAME || bytes.len() > LONGEST_PATH {
@@ -35,6 +37,18 @@ pub(crate) fn check_run_name(path: &Path) -> Result<(), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The configuration of the run, which is UTF-8 text, names the folder.
+    #[test]
+    #[cfg(unix)]
+    fn names_are_utf8() {
+        use std::os::unix::ffi::OsStrExt;
+        for name in [&b"runs/\xff"[..], b"\xfe/run"] {
+            let path = Path::new(std::ffi::OsStr::from_bytes(name));
+            let error = check_run_name(path).unwrap_err().to_string();
+            assert!(error.contains("cannot be a run folder: it is not UTF-8 text"), "{error}");
+        }
+    }
 
     #[test]
     fn names_that_no_folder_can_have_are_refused() {

@@ -6,8 +6,10 @@
 
 use crate::folder::TENSORBOARD as BEGINNING;
 use crate::{RunError, RunFolder};
+use grpo_metrics::MetricTable;
 use prost::Message;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,16 +22,30 @@ pub struct TensorBoard {
     /// Unix time in seconds after the last line, i.e. the start time of the run plus the duration
     /// of all steps.
     wall_time: f64,
+    described: Descriptions,
+}
+
+/// Descriptions of metrics. TensorBoard shows that of the first value of a tag.
+#[derive(Debug)]
+struct Descriptions {
+    table: MetricTable,
+    /// Tags that the file has.
+    written: BTreeSet<String>,
 }
 
 impl TensorBoard {
     /// Writes the event file for `lines` from scratch, replacing an existing one. Used at the start
-    /// of a run, after a roll-back, and when resuming, because the last record may be incomplete.
+    /// of a run, after a roll-back, and when resuming, because the last record may be incomplete. The
+    /// tags of metrics that are in `table` have descriptions.
     ///
     /// # Errors
     /// Returns an error if `run.json` cannot be read or contains no valid start time, or if the
     /// file cannot be written. An existing file is then unchanged.
-    pub fn rebuild(folder: &RunFolder, lines: &[Map<String, Value>]) -> Result<Self, RunError> {
+    pub fn rebuild(
+        folder: &RunFolder,
+        lines: &[Map<String, Value>],
+        table: MetricTable,
+    ) -> Result<Self, RunError> {
         let started = folder.read_info()?.started;
         let start = chrono::DateTime::parse_from_rfc3339(&started)
             .map_err(|_| RunError::BadStart { path: folder.info_path(), started })?
@@ -39,15 +55,29 @@ impl TensorBoard {
         let mut wall_time = start as f64;
         let version =
             Event { wall_time, file_version: Some(VERSION.to_owned()), ..Event::default() };
+        let mut described = Descriptions { table, written: BTreeSet::new() };
         let mut bytes = record(&version);
         for line in lines {
             wall_time += step_time(line);
-            bytes.extend(record(&event(line, wall_time)));
+            bytes.extend(record(&event(line, wall_time, &mut described)));
         }
         folder.write_file(&name, &bytes)?;
         remove_others(folder, &name)?;
         let file = folder.folder.open_to_append(&name).map_err(RunError::write(&path))?;
-        Ok(Self { path, file, wall_time })
+        Ok(Self { path, file, wall_time, described })
+    }
+
+    /// Writes the event file for `lines` from scratch, as [`Self::rebuild`] does.
+    ///
+    /// # Errors
+    /// See [`Self::rebuild`].
+    pub fn rewrite(
+        &mut self,
+        folder: &RunFolder,
+        lines: &[Map<String, Value>],
+    ) -> Result<(), RunError> {
+        *self = Self::rebuild(folder, lines, self.described.table.clone())?;
+        Ok(())
     }
 
     /// Appends a line of `metrics.jsonl`.
@@ -56,7 +86,7 @@ impl TensorBoard {
     /// Returns an error if the file cannot be written.
     pub fn append(&mut self, line: &Map<String, Value>) -> Result<(), RunError> {
         self.wall_time += step_time(line);
-        let bytes = record(&event(line, self.wall_time));
+        let bytes = record(&event(line, self.wall_time, &mut self.described));
         self.file.write_all(&bytes).map_err(RunError::write(&self.path))
     }
 
@@ -85,11 +115,24 @@ fn step_time(line: &Map<String, Value>) -> f64 {
     line.get("step_time").and_then(Value::as_f64).unwrap_or(0.0)
 }
 
+impl Descriptions {
+    /// Returns the description of a tag that has not been written yet.
+    fn of_first(&mut self, tag: &str) -> Option<SummaryMetadata> {
+        if self.written.contains(tag) {
+            return None;
+        }
+        self.written.insert(tag.to_owned());
+        let spec = self.table.spec(tag)?;
+        Some(SummaryMetadata { summary_description: Some(spec.description()) })
+    }
+}
+
 /// Creates an event from all numbers in a line except its step.
-fn event(line: &Map<String, Value>, wall_time: f64) -> Event {
+fn event(line: &Map<String, Value>, wall_time: f64, described: &mut Descriptions) -> Event {
     let scalar = |(name, value): (&String, &Value)| {
         let value = value.as_f64()? as f32;
-        Some(SummaryValue { tag: name.clone(), simple_value: Some(value) })
+        let metadata = described.of_first(name);
+        Some(SummaryValue { tag: name.clone(), simple_value: Some(value), metadata })
     };
     let is_step = |name: &str| ["step", "train_step"].contains(&name);
     let numbers = line.iter().filter(|(name, _)| !is_step(name)).filter_map(scalar);
@@ -141,4 +184,12 @@ struct SummaryValue {
     tag: String,
     #[prost(float, optional, tag = "2")]
     simple_value: Option<f32>,
+    #[prost(message, optional, tag = "9")]
+    metadata: Option<SummaryMetadata>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SummaryMetadata {
+    #[prost(string, optional, tag = "3")]
+    summary_description: Option<String>,
 }

@@ -1,4 +1,5 @@
 //! Memory usage and available memory.
+#![expect(clippy::disallowed_methods, reason = "files of the system")]
 
 /// Resident memory of a process in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
 //! Signals that a process ignores.
+#![expect(clippy::disallowed_methods, reason = "files of the system")]
 
 /// Returns whether the process ignores a signal, e.g. SIGHUP under `nohup`. `false` where the system does
 /// not say.

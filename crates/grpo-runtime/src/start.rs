@@ -1,4 +1,5 @@
 //! What the process was given by the one that started it: standard output, and limits on its stacks.
+#![expect(clippy::disallowed_methods, reason = "files of the system")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

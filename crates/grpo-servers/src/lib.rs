@@ -6,6 +6,7 @@
 //! - [`ChatRequest`] is the API `/chat/completions`. Other APIs implement [`Request`].
 //! - [`HTTP_REWARD`] is the reward type `http`.
 //! - [`vllm`] is an engine for rollouts.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open their own files"))]
 
 mod cache;
 mod chat;
@@ -32,3 +33,16 @@ pub use http_reward::HTTP_REWARD;
 pub use request::{ReplyFault, Request};
 pub use server::Server;
 pub use usage::{Prices, Usage};
+
+use grpo_rewards::RewardKind;
+use grpo_rollout::EngineKind;
+
+/// Returns the engines of this crate.
+pub fn engine_kinds() -> Vec<EngineKind> {
+    vec![vllm::VLLM]
+}
+
+/// Returns the reward types of this crate.
+pub fn reward_kinds() -> Vec<RewardKind> {
+    vec![HTTP_REWARD]
+}

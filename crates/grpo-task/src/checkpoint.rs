@@ -8,6 +8,7 @@
 //!   trainer/reference.safetensors        the reference, if it differs from the initial one
 //!   manifest.json                        size and SHA-256 of each file
 //! ```
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 mod section;
 

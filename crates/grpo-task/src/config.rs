@@ -4,6 +4,7 @@
 mod layers;
 mod published_names;
 mod records;
+mod removed_keys;
 mod syntax;
 
 pub use layers::nearest;
@@ -11,3 +12,5 @@ pub use layers::of_text;
 pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
 pub use records::REVISION;
 pub use records::{now, resolved, run_info};
+pub(crate) use removed_keys::drop_removed_of_run;
+pub use removed_keys::{drop_removed, refuse_removed};

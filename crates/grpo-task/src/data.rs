@@ -19,6 +19,8 @@ use crate::models::no_thinking_switch;
 pub struct DataFormat {
     /// Plural noun for the contents of a file.
     pub holds: &'static str,
+    /// Endings of the names of its files, which may also end in `.gz`. Empty if names do not select it.
+    pub endings: &'static [&'static str],
     /// Additional `[data]` keys of this format.
     pub keys: &'static [&'static str],
     /// What these keys are.
@@ -280,7 +282,7 @@ pub(crate) fn thinking_note(
     Ok(Some(effect))
 }
 
-/// Like [`thinking_note`], with the chat template in the folder `model`, which need not exist.
+/// Returns a note if the key `thinking` has no effect with the chat template in the folder `model`, which need not exist.
 ///
 /// # Errors
 /// Returns an error if training would refuse the key.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ChatOptions, DataError};
+use grpo_data::{ChatOptions, DataError, regular_file};
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Families, LoraConfig, ModelFolder,
     ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, is_gguf_file,
@@ -267,11 +267,13 @@ pub fn check_folder(
     role: &'static str,
     holds: &str,
 ) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    let article = if role == "adapter" { "an" } else { "a" };
+    let fault = regular_file::folder_fault(path);
     anyhow::ensure!(
-        path.is_dir(),
-        "{role} folder {} does not exist; {} {role} folder contains {holds}{}",
+        fault.is_none(),
+        "{role} folder {} {}; {article} {role} folder contains {holds}{}",
         path.display(),
-        if role == "adapter" { "an" } else { "a" },
+        fault.unwrap_or_default(),
         match (unfinished_hint(path), role) {
             (Some(hint), _) => hint,
             (None, "adapter") =>
@@ -283,6 +285,12 @@ pub fn check_folder(
     if path.join("manifest.json").exists() {
         grpo_run::verify(path)?;
     }
+    let first = holds.split([',', ' ']).next().unwrap_or(holds);
+    anyhow::ensure!(
+        path.join(first).exists(),
+        "{} has no {first}, so it is not {article} {role} folder; {article} {role} folder contains {holds}",
+        path.display()
+    );
     let mut files = Vec::new();
     for entry in
         std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?

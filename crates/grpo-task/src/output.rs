@@ -1,5 +1,6 @@
 //! Messages, progress bars and output files.
 
+mod called;
 mod device;
 mod file_in_place;
 mod formats;
@@ -17,10 +18,12 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Row, Table, presets};
 use grpo_data::{short_text, without_passwords};
+use grpo_rewards::EmbedderConfig;
 use grpo_run::{Existing, RunError, RunFolder};
 use indicatif::{ProgressBar, ProgressStyle};
 use unicode_width::UnicodeWidthStr;
 
+use self::called::as_called;
 pub use self::device::is_device;
 pub use self::file_in_place::FileInPlace;
 pub use self::formats::{CSV, Formats, JSON, JSON_LINES, SVG};
@@ -28,7 +31,7 @@ pub use self::incomplete::remove_incomplete;
 pub use self::incomplete::{begin as remove_at_exit, stop_if_ending};
 pub use self::lost::note_closed;
 pub use self::lost::{check_written, note_lost};
-pub use self::paths::{check_output, is_same_place, refuse_input, refuse_same};
+pub use self::paths::{check_output, create_folder, is_same_place, refuse_input, refuse_same};
 pub use self::sentence::reason_line;
 use self::sentence::traceback;
 pub use self::sentence::{command_line, sentence};
@@ -67,7 +70,8 @@ pub fn is_quiet() -> bool {
 /// behind `| head`, is ignored, and `check_written` reports all other errors at the end.
 pub fn say(line: fmt::Arguments<'_>) {
     if !is_quiet() {
-        say_data(format_args!("{}", without_passwords(&line.to_string())));
+        let line = line.to_string();
+        say_data(format_args!("{}", without_passwords(&as_called(&line))));
     }
 }
 
@@ -104,7 +108,8 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
 
 /// Writes a line to standard error in one piece, so that `mpirun` inserts nothing before its end.
 fn write_line(line: &str) {
-    let line = without_passwords(line);
+    let line = as_called(line);
+    let line = without_passwords(&line);
     let _unread = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
 }
 
@@ -159,6 +164,13 @@ pub fn say_checked<'a>(
         say(format_args!("note         {taken}"));
     }
     Ok(())
+}
+
+/// Prints which of the embedders of a checked configuration cannot be used.
+pub fn say_embedders_checked<'a>(embedders: impl IntoIterator<Item = &'a EmbedderConfig>) {
+    for fault in embedders.into_iter().filter_map(|embedder| embedder.files().err()) {
+        say(format_args!("note         {fault}"));
+    }
 }
 
 /// Formats a reward or metric as all printed tables show it: with four decimals. NaN becomes a dash.

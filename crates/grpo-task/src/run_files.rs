@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_report::command_of;
+use grpo_report::{command_of, known_command_of};
 use grpo_run::{
-    Checkpoint, DataFile, Existing, Newest, RenamedInput, RunDevices, RunFolder, RunInfo, RunLock,
-    VerifiedFolder,
+    Checkpoint, DataFile, Existing, Newest, RenamedInput, RunDevices, RunError, RunFolder, RunInfo,
+    RunLock, VerifiedFolder,
 };
 
 use crate::config;
@@ -118,6 +118,20 @@ pub fn unlisted<'a>(
     )
 }
 
+/// Rejects a configuration of another command than `grpo COMMAND`.
+///
+/// # Errors
+/// Returns an error that names the right command.
+pub fn refuse_other_command(keys: &toml::Table, path: &Path, command: &str) -> anyhow::Result<()> {
+    let path = path.display();
+    match known_command_of(keys) {
+        Some(other) if other != command => {
+            anyhow::bail!("{path} is a configuration of `grpo {other}`; run `grpo {other} {path}`")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Reads the configuration of a run created by `grpo COMMAND`.
 ///
 /// # Errors
@@ -126,13 +140,26 @@ pub fn config_of_run(
     folder: &RunFolder,
     command: &str,
 ) -> anyhow::Result<config::Loaded<toml::Table>> {
-    let keys = config::load::<toml::Table>(&folder.config_path(), &[])?;
+    let keys = config::load::<toml::Table>(&folder.config_path(), &[])
+        .map_err(|error| or_changed_config(folder, error))?;
     let (run, other) = (folder.path().display(), command_of(&keys.value));
-    anyhow::ensure!(
-        other == command,
-        "`{run}` is a run of `grpo {other}`; expected a run of `grpo {command}`"
-    );
+    if other != command {
+        let error = anyhow::anyhow!(
+            "`{run}` is a run of `grpo {other}`; expected a run of `grpo {command}`"
+        );
+        return Err(or_changed_config(folder, error));
+    }
     Ok(keys)
+}
+
+/// Returns the error of a recorded configuration: that it has changed since the run started, if this is
+/// so. What it lacks then need not be added.
+pub fn or_changed_config(folder: &RunFolder, error: anyhow::Error) -> anyhow::Error {
+    let checked = folder.read_info().and_then(|info| folder.check_config(&info));
+    match checked {
+        Err(changed @ RunError::ConfigChanged { .. }) => changed.into(),
+        _ => error,
+    }
 }
 
 /// Like [`config_of_run`], with the paths that the inputs have now.
@@ -142,6 +169,7 @@ pub fn config_with_inputs(
     renamed: &[RenamedInput],
 ) -> anyhow::Result<config::Loaded<toml::Table>> {
     let mut keys = config_of_run(folder, command)?;
+    config::drop_removed_of_run(&mut keys.value, &keys.origin)?;
     update_paths(&mut keys.value, renamed);
     Ok(keys)
 }

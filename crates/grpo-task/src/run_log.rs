@@ -8,7 +8,7 @@ use grpo_run::{
     ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent,
     RecordedDevice, RunFolder, TensorBoard, sha256_of_file, sha256_of_manifest,
 };
-use grpo_train::{GuardTrigger, TrainError};
+use grpo_train::{GuardTrigger, MetricTable, TrainError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -82,7 +82,7 @@ pub fn stopped_at_start(
 
 impl RunLog {
     /// Opens the files of a run after `done` steps. Lines of later steps are removed, and the
-    /// remaining metrics are returned. With `is_resumed`, the event is written before any other file
+    /// remaining metrics are returned. `described` has the metrics of the run. With `is_resumed`, the event is written before any other file
     /// is truncated, so that an audit can explain the files of a run killed in between.
     pub fn open(
         folder: &RunFolder,
@@ -90,6 +90,7 @@ impl RunLog {
         roll_backs: u32,
         section: CheckpointSection,
         is_resumed: bool,
+        described: MetricTable,
     ) -> anyhow::Result<(Self, Vec<Line>)> {
         let events = open_events(folder, done, roll_backs, is_resumed)?;
         let metrics = folder.metrics_from(done + 1)?;
@@ -97,7 +98,7 @@ impl RunLog {
         let log = Self {
             ledger: None,
             metrics,
-            tensorboard: TensorBoard::rebuild(folder, &lines)?,
+            tensorboard: TensorBoard::rebuild(folder, &lines, described)?,
             events,
             section,
             last_checkpoint: Instant::now(),
@@ -115,7 +116,7 @@ impl RunLog {
     pub fn go_back(&mut self, done: u64) -> anyhow::Result<Vec<Line>> {
         self.metrics = self.folder.metrics_from(done + 1)?;
         let lines = self.folder.read_metrics()?;
-        self.tensorboard = TensorBoard::rebuild(&self.folder, &lines)?;
+        self.tensorboard.rewrite(&self.folder, &lines)?;
         Ok(lines)
     }
 

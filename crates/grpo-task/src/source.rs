@@ -8,11 +8,10 @@ use grpo_data::schema::Keys;
 use grpo_data::{Codec, ConfigFault, Prompt};
 use grpo_model::{Families, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{EngineFactory, NextTokens, TrainError};
+use grpo_train::{EngineFactory, GrpoConfig, NextTokens, TrainError};
 use toml::Table;
 
 use crate::models::Loaded;
-use crate::train_settings::TrainSettings;
 
 /// A kind of prompt source, selected by sections of the configuration.
 #[derive(Clone, Copy)]
@@ -30,12 +29,15 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Returns the sections with all defaults.
     fn settings(&self) -> Table;
 
-    /// Checks the settings together with the run's settings. `has_data` is true if the
+    /// Returns the files that the source reads, with their roles.
+    fn files(&self) -> Vec<(&'static str, PathBuf)>;
+
+    /// Checks the settings together with those of the trainer. `has_data` is true if the
     /// configuration has a `[data]` section.
     ///
     /// # Errors
     /// Returns an error if a setting is out of range or two settings contradict each other.
-    fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault>;
+    fn check(&self, trainer: &GrpoConfig, has_data: bool) -> Result<(), ConfigFault>;
 
     /// Checks the model folder before the model is loaded.
     ///
@@ -87,8 +89,6 @@ pub struct Opened {
     pub stream: Box<dyn PromptStream>,
     /// Summary for the user.
     pub report: String,
-    /// All files that were read, with their roles.
-    pub files: Vec<(&'static str, PathBuf)>,
 }
 
 /// An endless stream of prompts.

@@ -31,8 +31,8 @@ use crate::interrupt::Interrupted;
 use crate::output::{command_line, say};
 use crate::recorded_device::of_this_process;
 use crate::run_files::{
-    Reopened, config_with_inputs, create_run, existing, last_whole, reopen, stay_on_device,
-    unlisted,
+    Reopened, config_with_inputs, create_run, existing, last_whole, or_changed_config,
+    refuse_other_command, reopen, stay_on_device, unlisted,
 };
 use crate::run_log::{RunLog, open_events};
 use crate::violations::violations_of_supervised;
@@ -87,8 +87,10 @@ impl<F: DeserializeOwned> Request<F> {
             let resumed = Some((folder, lock, info));
             return Ok(Self { file, origin, start: Start { command, force, interrupt, resumed } });
         }
-        let Loaded { value: mut file, origin } =
-            config::load::<F>(arguments.configuration()?, &arguments.set)?;
+        let path = arguments.configuration()?;
+        let keys = config::load::<toml::Table>(path, &arguments.set)?;
+        refuse_other_command(&keys.value, path, command)?;
+        let Loaded { value: mut file, origin } = keys.parse::<F>()?;
         if let Some(folder) = &arguments.run {
             run(&mut file).clone_from(folder);
         }
@@ -108,8 +110,8 @@ fn resumable<F: DeserializeOwned>(
     let run = folder.path().display();
     // Older versions wrote no checkpoints and no `save` section.
     let has_checkpoints = keys.value.contains_key("save");
-    let loaded =
-        keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
+    let loaded = keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"));
+    let loaded = loaded.map_err(|error| or_changed_config(folder, error))?;
     anyhow::ensure!(
         has_checkpoints,
         "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; start a new run in another folder with `grpo {command} {} --run`",
@@ -132,6 +134,8 @@ impl Start {
         let is_resumed = resumed.is_some();
         let (folder, lock, from) = match resumed {
             Some((folder, lock, info)) => {
+                folder.check_writable()?;
+                folder.check_metrics(&folder.read_events()?)?;
                 unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
                 let from = last_whole(&folder, folder.checkpoints()?, command)?;
                 (folder, lock, from)
@@ -246,7 +250,8 @@ impl SupervisedRun {
             say(format_args!("resuming     after step {done} of {steps}"));
         }
         files.begin(&self.folder, done)?;
-        let (log, _) = RunLog::open(&self.folder, done, 0, save.clone(), self.is_resumed)?;
+        let log =
+            RunLog::open(&self.folder, done, 0, save.clone(), self.is_resumed, trainer.metrics())?;
         let run = self.resume.display().to_string();
         let resume = command_line([self.command, "--resume", &run]);
         let rest =

@@ -11,10 +11,10 @@ use grpo_extensions::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, exte
 use grpo_model::{Families, FamilyKind, ModelFormats, Policy};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
-use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind};
+use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind, episode_kinds};
 use grpo_run::BestTable;
-use grpo_servers::HTTP_REWARD;
-use grpo_servers::vllm::VLLM;
+use grpo_servers::{engine_kinds, reward_kinds};
+use grpo_train::{MetricGroup, MetricTable, pretrain_metrics, step_metrics, supervised_metrics};
 use toml::Table;
 
 use crate::args::RunArguments;
@@ -105,6 +105,12 @@ pub trait Task: Sync {
 
     /// Returns the extensions of steps that a configuration can ask for.
     fn extensions(&self) -> Vec<ExtensionKind<Policy>> {
+        Vec::new()
+    }
+
+    /// Returns the metrics of its supervised training commands. If the sections of several of them are in
+    /// one configuration, the first ones describe the run.
+    fn metrics(&self) -> Vec<MetricGroup> {
         Vec::new()
     }
 
@@ -391,7 +397,7 @@ impl Tasks {
     /// Panics if two tasks define the same reward type.
     pub fn rewards(&self) -> RewardRegistry {
         let own = self.iter().flat_map(|task| task.rewards());
-        RewardRegistry::default().with([HTTP_REWARD]).with(own)
+        RewardRegistry::default().with(reward_kinds()).with(own)
     }
 
     /// Returns the engines of the program and of all tasks.
@@ -399,12 +405,13 @@ impl Tasks {
     /// # Panics
     /// Panics if two engines have the same name.
     pub fn engines(&self) -> EngineRegistry {
-        EngineRegistry::default().with([VLLM]).with(self.iter().flat_map(|task| task.engines()))
+        let own = self.iter().flat_map(|task| task.engines());
+        EngineRegistry::default().with(engine_kinds()).with(own)
     }
 
-    /// Returns the episodes of all tasks.
+    /// Returns the episodes of the program and of all tasks.
     pub fn episodes(&self) -> Vec<EpisodeKind> {
-        self.iter().flat_map(|task| task.episodes()).collect()
+        episode_kinds().into_iter().chain(self.iter().flat_map(|task| task.episodes())).collect()
     }
 
     /// Returns all suites for `grpo eval`.
@@ -485,6 +492,14 @@ impl Tasks {
             );
         }
         kinds
+    }
+
+    /// Returns the metrics of all kinds of runs.
+    pub fn metrics(&self) -> MetricTable {
+        let of_kinds = self.extensions().into_iter().map(|kind| kind.metric_group());
+        let of_tasks = self.iter().flat_map(|task| task.metrics());
+        let supervised = [supervised_metrics()].into_iter().chain(pretrain_metrics());
+        MetricTable::new(step_metrics().chain(of_kinds).chain(supervised).chain(of_tasks))
     }
 
     /// Returns the `[data]` file formats of all tasks.

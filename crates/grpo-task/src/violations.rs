@@ -3,7 +3,7 @@
 use std::fmt;
 
 use grpo_run::{Finding, RecordPlan, RunFolder, audit_records};
-use grpo_train::Metrics;
+use grpo_train::MetricTable;
 
 /// A violation and the property that it violates.
 pub struct PropertyViolation {
@@ -28,7 +28,7 @@ pub fn violations_of_supervised(folder: &RunFolder) -> Vec<PropertyViolation> {
         trained: None,
         checkpoint_every: 0,
         min_gain: 0.0,
-        is_machine: Metrics::is_machine,
+        metrics: MetricTable::default(),
     };
     violations_of(&audit_records(folder, &plan))
 }

@@ -14,6 +14,12 @@ use grpo_train::{
     TrainError, unconditional_prompts,
 };
 
+static METRICS: [MetricSpec; 3] = [
+    MetricSpec::new("short_completions/weight", "≥ 0", "weight of the penalty"),
+    MetricSpec::new("short_completions/mean", "≤ 0", "mean of the penalty"),
+    MetricSpec::new("short_completions/std", "≥ 0", "its standard deviation"),
+];
+
 /// Adds `-weight · length` to the reward, where the weight rises over the first steps.
 pub(crate) struct ShortCompletions {
     pub(crate) weight: f64,
@@ -25,13 +31,13 @@ impl<M> StepExtension<M> for ShortCompletions {
         "short_completions"
     }
 
-    // The penalty is a reward term: its mean, deviation and share are metrics without further code.
+    // The penalty is a reward term: its mean, deviation and share are measured without further code.
     fn sets_bonus(&self) -> bool {
         true
     }
 
     fn metrics(&self) -> &'static [MetricSpec] {
-        &[MetricSpec { name: "short_completions/weight", requires: "this extension" }]
+        &METRICS
     }
 
     fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {

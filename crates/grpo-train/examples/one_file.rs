@@ -19,7 +19,7 @@ use grpo_logprob::{Head, SamplingSettings, Scores, Targets, score};
 use grpo_model::{Dropout, Frozen, LanguageModel, TokenBatch, Transformer};
 use grpo_molecules::MolGptConfig;
 use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
-use grpo_train::{Decayed, Optimizer, OptimizerConfig};
+use grpo_train::{Optimizer, OptimizerConfig};
 
 /// Vocabulary. Token 0 marks both the start and the end of a molecule.
 pub(crate) const TOKENS: [&str; 10] = ["", "C", "c", "N", "O", "F", "=", "(", ")", "1"];
@@ -40,12 +40,11 @@ pub(crate) const SEED: u64 = 7;
 
 /// AdamW settings and the gradient clipping norm.
 pub(crate) const OPTIMIZER: OptimizerConfig = OptimizerConfig {
-    learning_rate: 3e-3,
     betas: [0.9, 0.95],
     epsilon: 1e-8,
     weight_decay: 0.0,
-    weight_decay_on: Decayed::Linear,
     max_grad_norm: 1.0,
+    ..OptimizerConfig::new(3e-3)
 };
 
 #[expect(clippy::print_stdout, reason = "an example prints what it does")]

@@ -5,53 +5,58 @@ mod rounding;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_core::{AdvantageConfig, KlController, Surrogate};
+use grpo_core::{AdvantageConfig, KlController};
 use grpo_data::{ConfigFault, Ranges};
 use grpo_kernels::adds_in_one_order;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, ProductPrecision, RolloutActivations, WeightPrecision};
-use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, StopStrings};
+use grpo_rollout::{Decode, Engine, EngineFactory, EngineRequest, create_checked};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::conditional_metrics::refuse_missing;
-use crate::error::{TrainError, distribution_fault, in_range};
-use crate::guard_config::Guarded;
+use crate::error::{TrainError, distribution_fault};
 use crate::{
-    AdvantageSettings, EvalConfig, ExtensionMetrics, GuardAction, GuardConfig, LossSettings,
-    OptimizerConfig, ReferenceSettings, SamplerCheck, ScheduleConfig, default_guards,
+    AdvantageSettings, EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig,
+    ReferenceSettings, SamplerCheck, ScheduleConfig, default_guards,
 };
 
+/// Bytes of activations that the first update of a step takes from the rollout at most. A larger share
+/// of a step would hardly save more time, because the memory is written and read. Does not change a bit
+/// of the result.
+pub const MOST_KEPT_ACTIVATIONS: usize = 1_024_000_000;
+
 /// Configuration sections used by the trainer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrpoConfig {
-    /// Number of steps, prompts and completions.
+    /// The `[train]` section.
     pub train: TrainConfig,
-    /// Sampling distribution.
+    /// The `[sampling]` section.
     pub sampling: SamplingConfig,
-    /// How advantages are computed from rewards.
+    /// The `[advantage]` section.
     #[serde(default)]
     pub advantage: AdvantageSettings,
-    /// Loss function.
+    /// The `[loss]` section.
     #[serde(default)]
     pub loss: LossSettings,
-    /// Adaptive KL coefficient. The coefficient is constant if this section is omitted.
+    /// The `[kl_controller]` section.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_controller: Option<KlController>,
-    /// Reference policy and how often it is updated.
+    /// Choice and update schedule of the reference policy.
     #[serde(default)]
     pub reference: ReferenceSettings,
-    /// Actions for metrics that leave their valid range. If omitted, [`default_guards`] are used.
-    pub guards: Option<Vec<GuardConfig>>,
-    /// What to do if log-probabilities from the sampler and the trainer differ.
+    /// The `[sampler_check]` section.
     #[serde(default)]
     pub sampler_check: SamplerCheck,
-    /// AdamW settings.
+    /// The `[optimizer]` section.
     pub optimizer: OptimizerConfig,
-    /// Schedules of the learning rate and of coefficients.
+    /// The `[schedule]` section.
     #[serde(default)]
     pub schedule: ScheduleConfig,
-    /// Evaluation and early stopping.
+    /// Actions to take when a metric leaves its range. An empty list disables the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guards: Option<Vec<GuardConfig>>,
+    /// When and on which prompts the policy is evaluated.
     #[serde(default)]
     pub eval: EvalConfig,
 }
@@ -83,14 +88,6 @@ pub struct TrainConfig {
     /// gradient](decisions/0011-recomputing-by-blocks.md).
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Memory of each process, in megabytes, for outputs of linear layers that the first update of
-    /// a step takes from the rollout ([decision 40](decisions/0040-activations-of-the-rollout.md));
-    /// 0 disables this. A new run uses no more than the memory that is left. Affects speed and
-    /// memory, not the result. No effect on GPUs and CPUs without fused multiply-adds, in the first
-    /// step of a process and every tenth one after it, and with `activation_checkpointing`,
-    /// `staleness`, `sampling.weights`, conditions, or vLLM.
-    #[serde(default = "default_reuse_activations_mb")]
-    pub reuse_activations_mb: u32,
     /// Factors of the matrix products with the weights of the blocks, for policy and reference, in
     /// sampling and training. Sums, weights, adapters, attention and log-probabilities stay in f32
     /// ([decision 38](decisions/0038-bf16-products.md)).
@@ -115,9 +112,6 @@ fn default_updates() -> u32 {
 fn default_micro_batch_tokens() -> usize {
     4096
 }
-fn default_reuse_activations_mb() -> u32 {
-    1024
-}
 fn default_reward_time_limit() -> f64 {
     60.0
 }
@@ -128,27 +122,21 @@ fn default_max_failed() -> f64 {
     0.1
 }
 
+// The first keys are those of `SamplingSettings`, which has their comments and ranges. They are repeated,
+// because serde can neither name the key of a wrong value nor list the known keys of a flattened struct.
 /// The `[sampling]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingConfig {
-    /// Divides the logits, after the repetition penalty.
-    #[schemars(range(min = 0.001, max = 1000), extend("x-basic" = true))]
+    /// [`SamplingSettings::temperature`].
     pub temperature: f32,
-    /// Sample from the k most probable tokens. Default: all tokens.
-    #[schemars(range(min = 1))]
+    /// [`SamplingSettings::top_k`].
     pub top_k: Option<usize>,
-    /// Sample from the fewest most probable of the remaining tokens with at least this total
-    /// probability. Default: all tokens.
-    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0, "x-basic" = true))]
+    /// [`SamplingSettings::top_p`].
     pub top_p: Option<f32>,
-    /// Sample from remaining tokens with at least this fraction of the largest probability.
-    /// Default: all tokens.
-    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
+    /// [`SamplingSettings::min_p`].
     pub min_p: Option<f32>,
-    /// For tokens already in the sequence, including the prompt: divides positive and multiplies
-    /// negative logits, before the temperature.
-    #[schemars(range(min = 0.01, max = 100))]
+    /// [`SamplingSettings::repetition_penalty`].
     pub repetition_penalty: Option<f32>,
     /// Maximum length of a completion including its end token; prompt and completion may exceed the
     /// context by one token. At most the model's context. Required, unless the prompts have blanks.
@@ -158,7 +146,7 @@ pub struct SamplingConfig {
     /// Ends a completion with the token that completes one of these strings. The token and the
     /// string stay in the text and are seen by the reward. Only the completion's text is searched:
     /// not the prompt, not across the boundary, not special tokens. Not available without a
-    /// tokenizer. None is empty.
+    /// tokenizer. No string may be empty.
     #[schemars(extend("x-basic" = true))]
     pub stop: Vec<String>,
     /// Completions sampled at the same time; affects memory and speed, [not a bit of the
@@ -219,75 +207,6 @@ impl SamplingConfig {
 }
 
 impl GrpoConfig {
-    /// Validates all settings of a run without extensions.
-    ///
-    /// # Errors
-    /// Returns an error for the first key that is out of range.
-    pub fn check(&self) -> Result<(), ConfigFault> {
-        self.check_with(&ExtensionMetrics::default())
-    }
-
-    /// Validates all settings. Guards can watch the metrics of extensions.
-    ///
-    /// # Errors
-    /// Returns an error for the first key that is out of range.
-    pub fn check_with(&self, extensions: &ExtensionMetrics) -> Result<(), ConfigFault> {
-        let train = &self.train;
-        train.check_ranges("train")?;
-        let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
-        in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
-        let settings = self.sampling.settings(&[]);
-        settings.check().map_err(|fault| distribution_fault("sampling", &fault))?;
-        StopStrings::check(&self.sampling.stop).map_err(|fault| {
-            ConfigFault::from_sentence("sampling.stop", format!("sampling: {fault}"))
-        })?;
-        self.sampling.check_ranges("sampling")?;
-        self.advantages()?;
-        let loss = self.loss.resolve()?;
-        self.schedule.check(&loss, self.kl_controller.is_some())?;
-        let updates = train.updates_per_rollout;
-        if matches!(loss.surrogate, Surrogate::Reinforce {}) && updates > 1 {
-            return Err(ConfigFault::new(
-                "train.updates_per_rollout",
-                format!(
-                    "train.updates_per_rollout = {updates}: the reinforce surrogate has no importance ratio, so every update but the first would be off-policy without correction"
-                ),
-                "set it to 1, or choose a loss with a ratio",
-            ));
-        }
-        let kl_coef = loss.kl.coef;
-        if let Some(controller) = &self.kl_controller {
-            controller.check(kl_coef).map_err(|fault| {
-                let key = match fault.setting() {
-                    "kl_coef" => "loss.kl_coef",
-                    key => key,
-                };
-                ConfigFault::from_sentence(key, fault.to_string())
-            })?;
-            if controller.horizon < completions {
-                let horizon = controller.horizon;
-                return Err(ConfigFault::new(
-                    "kl_controller.horizon",
-                    format!(
-                        "kl_controller.horizon = {horizon} is less than the {completions} completions per step"
-                    ),
-                    "use a horizon of several steps to avoid oscillation",
-                ));
-            }
-        }
-        self.reference.check()?;
-        let evaluates = self.eval.every > 0;
-        for (place, guard) in self.guards.iter().flatten().enumerate() {
-            guard.check(place, &Guarded::Grpo { kl_coef, evaluates, extensions })?;
-        }
-        let corrects = self.sampler_check.corrects(&loss);
-        refuse_missing(&self.guards(), &loss, corrects)?;
-        self.sampler_check.check()?;
-        self.eval.check()?;
-        self.refuse_uncorrected()?;
-        self.optimizer.check("optimizer")
-    }
-
     /// Returns whether an updated reference may have to be reset to the initial one.
     pub(crate) fn can_move_back(&self) -> bool {
         let goes_back = |guard: &GuardConfig| guard.action == GuardAction::RollBack;
@@ -335,23 +254,21 @@ impl GrpoConfig {
             stop,
             decode,
         };
-        Ok(engine.create(policy, &request)?)
+        Ok(create_checked(engine, policy, &request)?)
     }
 
-    /// Returns the maximum size in bytes of the activations that a run on the CPU keeps from a rollout.
-    /// It is 0 if the policy samples with other weights than it is trained with, or if the update
-    /// discards activations anyway.
-    pub fn kept_activations(&self) -> usize {
-        let TrainConfig { reuse_activations_mb, activation_checkpointing, .. } = self.train;
-        let keeps = !activation_checkpointing && self.sampling.weights == WeightPrecision::F32;
-        if keeps { reuse_activations_mb as usize * 1_000_000 } else { 0 }
+    /// Returns whether a run on the CPU keeps activations of a rollout, up to
+    /// [`MOST_KEPT_ACTIVATIONS`]. It does not if the policy samples with other weights than it is
+    /// trained with, or if the update discards activations anyway.
+    pub fn keeps_activations(&self) -> bool {
+        !self.train.activation_checkpointing && self.sampling.weights == WeightPrecision::F32
     }
 
     /// Returns a store for the activations of rollouts, if the device samples and trains with the same
     /// bits.
     pub(crate) fn rollout_activations(&self, device: &Device) -> Option<RolloutActivations> {
-        let budget = self.kept_activations();
-        (budget > 0 && adds_in_one_order(device)).then(|| RolloutActivations::new(budget))
+        (self.keeps_activations() && adds_in_one_order(device))
+            .then(|| RolloutActivations::new(MOST_KEPT_ACTIVATIONS))
     }
 
     /// Returns the learning rate for `step`, counted from 0. It is positive even in the first

@@ -12,10 +12,12 @@ pub enum Ending {
         /// Number of steps and mean reward at the best evaluation.
         best: (u32, f64),
     },
-    /// The reward has scored `train.max_reward_calls` completions.
-    CallsUsed {
-        /// Number of distinct completions.
-        calls: usize,
+    /// An extension ended the run.
+    OfExtension {
+        /// Name of the extension.
+        name: &'static str,
+        /// Why, as a sentence.
+        reason: String,
     },
     /// The run was interrupted between two steps.
     Interrupted,

@@ -51,7 +51,7 @@ pub enum TrainError {
     #[error("training was interrupted")]
     Interrupted,
     /// Log-probabilities from the sampler and the trainer differ.
-    #[error("step {step}: the sampler recorded log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, but the trainer computes {trainer:.6} with the same weights, which exceeds sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
+    #[error("step {step}: the sampler recorded log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, but the trainer computes {trainer:.6} with the same weights, which exceeds the tolerance of {tolerance}; {}", what_to_do(*sampler, *trainer))]
     SamplerMismatch {
         /// Step, counted from 1.
         step: u64,
@@ -236,4 +236,10 @@ pub(crate) fn refuse_failures<'a>(
         return Ok(());
     }
     Err(TrainError::Reward { failed, all, of: of(), most, reason: reason.to_owned() })
+}
+
+/// Creates an error for `key` in the guard with this index, counted from 0.
+pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
+    let message = format!("guards[{guard}]: {sentence}");
+    ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
 }

@@ -1,37 +1,57 @@
 //! Evaluation interval and early stopping.
 
-use grpo_data::ConfigFault;
+use std::path::PathBuf;
+
+use grpo_data::{ConfigFault, Ranges};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::in_range;
-
 /// The `[eval]` section.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvalConfig {
-    /// Number of steps between evaluations. If it is 0, the policy is not evaluated between the
-    /// first and the last step.
+    /// Completions per evaluation; 0 disables evaluations and the table. With `[data]`: the first
+    /// `samples / group_size` prompts.
+    #[schemars(range(min = 0, max = 1e6), extend("x-basic" = true))]
+    pub samples: u32,
+    /// Prompts in the format of `data.file`; without it, those of `data.file`, which the policy
+    /// trains on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-basic" = true))]
+    pub file: Option<PathBuf>,
+    /// Steps between evaluations, plus one at the last step; 0 for none in between. Results are the
+    /// `eval_*` [metrics](metrics.md#evaluations).
+    #[schemars(extend("x-basic" = true))]
     pub every: u32,
-    /// Number of evaluations without improvement after which the run stops. 0 disables early
-    /// stopping.
+    /// End the run after this many consecutive evaluations without a new best mean reward; 0 for
+    /// never. Needs `every`.
     pub patience: u32,
-    /// Minimum increase over the best evaluation that counts as an improvement.
+    /// Minimum improvement for a new best; needs `every`.
+    #[schemars(range(min = 0))]
     pub min_gain: f64,
-    /// Number of completions per prompt. Diversity is measured if it is at least 2.
+    // The cost grows quadratically, because completions are compared in pairs.
+    /// Completions per prompt; with 2 or more, diversity is measured (`eval_self_bleu`,
+    /// `eval_distinct_2`).
+    #[schemars(range(min = 1, max = 1000))]
     pub group_size: usize,
 }
 
 impl Default for EvalConfig {
     fn default() -> Self {
-        Self { every: 0, patience: 0, min_gain: 0.0, group_size: 1 }
+        Self { samples: 1000, file: None, every: 0, patience: 0, min_gain: 0.0, group_size: 1 }
     }
 }
 
 impl EvalConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
-        in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
-        // The cost grows quadratically, because completions are compared in pairs.
-        in_range("eval.group_size", self.group_size as f64, 1.0..=1e3)?;
+        self.check_ranges("eval")?;
+        if self.every > 0 && self.samples == 0 {
+            return Err(ConfigFault::new(
+                "eval.every",
+                format!("eval.every = {} has no effect with eval.samples = 0", self.every),
+                "increase eval.samples, or set eval.every = 0",
+            ));
+        }
         let given = [("patience", self.patience > 0), ("min_gain", self.min_gain > 0.0)];
         if let Some((key, _)) = given.iter().find(|(_, is_given)| *is_given && self.every == 0) {
             return Err(ConfigFault::new(
@@ -43,6 +63,11 @@ impl EvalConfig {
             ));
         }
         Ok(())
+    }
+
+    /// Returns the number of prompts needed for `samples` completions.
+    pub fn prompts(&self) -> u32 {
+        self.samples.div_ceil(u32::try_from(self.group_size.max(1)).unwrap_or(u32::MAX))
     }
 
     /// Returns whether to evaluate after `done` out of `steps` steps.
@@ -87,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_best_is_remembered_and_patience_ends() {
-        let config = EvalConfig { every: 5, patience: 2, min_gain: 0.1, group_size: 1 };
+        let config = EvalConfig { every: 5, patience: 2, min_gain: 0.1, ..EvalConfig::default() };
         let mut seen = Evaluations::default();
         let rewards = [Some(0.5), Some(0.55), None, Some(0.7), Some(0.75), Some(0.3)];
         let expected = [

@@ -1,20 +1,20 @@
 //! Features that are added to the steps of a run.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::{Completion, ConfigFault, Group, Outcome, Prompt, Purpose, Sample};
+use grpo_metrics::MetricSpec;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{ExternalCalls, RewardInput, RewardRunner};
-use grpo_rollout::{Engine, StepKey};
+use grpo_rollout::{Engine, StepKey, check_groups};
 use grpo_runtime::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::refuse_failures;
-use crate::extension_metrics::MetricSpec;
-use crate::{Cut, Decode, Ending, GradientSum, GrpoConfig, LearnResult, Learner, TrainError};
+use crate::extension_roles::{ExtensionRole, refuse_conflicts};
+use crate::{Cut, Decode, GradientSum, GrpoConfig, LearnResult, Learner, TrainError};
 
 /// A feature that is added to the steps of a run, e.g. a filter, a bonus, a replay or a curriculum.
 ///
@@ -38,8 +38,9 @@ pub trait StepExtension<M>: Send {
     }
 
     /// Returns whether it sets [`Sample::bonus`](grpo_data::Sample::bonus). The bonus is then a reward
-    /// term with the name of the extension, and its mean and standard deviation are metrics. Only one
-    /// extension of a run can do this.
+    /// term with the name of the extension, and its mean and standard deviation are the metrics
+    /// `{name}/mean` and `{name}/std`, which [`Self::metrics`] declares. Only one extension of a run can
+    /// do this.
     fn sets_bonus(&self) -> bool {
         false
     }
@@ -70,27 +71,16 @@ pub trait StepExtension<M>: Send {
         Ok(None)
     }
 
-    /// Returns whether [`Self::score`] replaces the call of the reward. Only one extension of a run can
-    /// do this.
-    fn keeps_scores(&self) -> bool {
-        false
-    }
-
-    /// Scores the completions of a step, e.g. from a memory.
-    ///
-    /// # Errors
-    /// Returns an error if a rank is gone or silent for too long.
-    fn score(
-        &mut self,
-        groups: &mut [Group],
-        scorer: &StepScorer<'_>,
-    ) -> Result<Option<ExternalCalls>, RankError> {
-        scorer.score(groups)
+    /// Returns what scores the completions of a step in place of the call of the reward, e.g. a memory. Only
+    /// one extension of a run can do this, and it must always or never do it.
+    fn score_keeper(&mut self) -> Option<&mut dyn ScoreKeeper> {
+        None
     }
 
     /// Changes how the scored completions of a step count, before the advantages are computed. The
-    /// completions of a sample cannot change, because they are what the policy learns from; a group
-    /// whose samples all lose their outcome is not learned from.
+    /// completions of a sample cannot change, because they are what the policy learns from. A sample
+    /// whose outcome becomes [`Outcome::abstained`] is not learned from; it must keep an outcome, because
+    /// completions are recorded with theirs.
     ///
     /// # Errors
     /// Returns an error if the run must end. The step is then undone in all extensions ([`Self::undo`]).
@@ -99,19 +89,10 @@ pub trait StepExtension<M>: Send {
         Ok(())
     }
 
-    /// Returns the weight of the GRPO loss, if the extension adds an auxiliary loss
-    /// ([`Self::auxiliary_loss`]). Only one extension of a run can do this.
-    fn grpo_weight(&self) -> Option<f64> {
+    /// Returns the auxiliary loss that the updates of a step also minimise. Only one extension of a run can
+    /// do this, and it must always or never do it.
+    fn auxiliary_loss(&mut self) -> Option<&mut dyn AuxiliaryLoss<M>> {
         None
-    }
-
-    /// Adds the gradient of an auxiliary loss to the weighted one of an update, and returns the whole
-    /// loss that the update minimises.
-    ///
-    /// # Errors
-    /// Returns an error if the run must end.
-    fn auxiliary_loss(&mut self, update: &mut PolicyUpdate<'_, M>) -> Result<f64, TrainError> {
-        Ok(update.grpo_loss)
     }
 
     /// Adds updates of the policy to those of the step ([`LearnResult::further`]).
@@ -135,8 +116,9 @@ pub trait StepExtension<M>: Send {
         self.restore(mark).expect("it is a state of this extension");
     }
 
-    /// Returns how the run ends after this step, if the extension ends it.
-    fn ending(&self) -> Option<Ending> {
+    /// Returns why the run ends after this step, as a sentence, if the extension ends it
+    /// ([`Ending::OfExtension`](crate::Ending::OfExtension)).
+    fn ending(&self) -> Option<String> {
         None
     }
 
@@ -164,6 +146,32 @@ pub trait StepExtension<M>: Send {
         let _ = (steps, policy_version);
         Ok(())
     }
+}
+
+/// Scores completions in place of the reward. See [`StepExtension::score_keeper`].
+pub trait ScoreKeeper {
+    /// Scores the completions of a step.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
+    fn score(
+        &mut self,
+        groups: &mut [Group],
+        scorer: &StepScorer<'_>,
+    ) -> Result<Option<ExternalCalls>, RankError>;
+}
+
+/// A loss that is minimised together with the GRPO loss. See [`StepExtension::auxiliary_loss`].
+pub trait AuxiliaryLoss<M> {
+    /// Returns the weight of the GRPO loss in the whole loss.
+    fn grpo_weight(&self) -> f64;
+
+    /// Adds the gradient of the auxiliary loss to the weighted one of an update, and returns the whole
+    /// loss that the update minimises.
+    ///
+    /// # Errors
+    /// Returns an error if the run must end.
+    fn add(&mut self, update: &mut PolicyUpdate<'_, M>) -> Result<f64, TrainError>;
 }
 
 /// Samples completions for the prompts of a step.
@@ -198,6 +206,27 @@ pub struct Sampled {
     pub weights: String,
     /// Completions of each prompt.
     pub completions: Vec<Vec<Completion>>,
+}
+
+impl Sampled {
+    /// Returns the completions as groups of `prompts`.
+    ///
+    /// # Errors
+    /// Returns a description of the first difference if they are not groups of this size of these prompts.
+    pub(crate) fn into_groups(
+        self,
+        prompts: &[Prompt],
+        group_size: usize,
+    ) -> Result<Vec<Group>, String> {
+        if self.completions.len() != prompts.len() {
+            let groups = self.completions.len();
+            return Err(format!("{groups} groups for {} prompts", prompts.len()));
+        }
+        let groups = prompts.iter().cloned().zip(self.completions);
+        let groups: Vec<Group> = groups.map(|(prompt, all)| Group::new(prompt, all)).collect();
+        check_groups(prompts, &groups, group_size)?;
+        Ok(groups)
+    }
 }
 
 impl<M: LanguageModel> StepSampler<'_, M> {
@@ -371,41 +400,63 @@ pub(crate) fn score<M>(
     groups: &mut [Group],
     scorer: &StepScorer<'_>,
 ) -> Result<Added, TrainError> {
-    let calls = match extensions.iter_mut().find(|extension| extension.keeps_scores()) {
-        Some(extension) => extension.score(groups, scorer)?,
-        None => scorer.score(groups)?,
+    let keeper = extensions.iter_mut().find_map(|extension| {
+        let name = extension.name();
+        extension.score_keeper().map(|keeper| (name, keeper))
+    });
+    let (scored_by, calls) = match keeper {
+        Some((name, keeper)) => (name, keeper.score(groups, scorer)?),
+        None => ("rewards", scorer.score(groups)?),
     };
     // An interrupt makes the reward fail.
     scorer.refuse_interrupt()?;
+    refuse_unscored(scored_by, groups)?;
     scorer.refuse_failures(groups.iter().flat_map(|group| &group.samples), "")?;
     let mut added = Added { calls: calls.into_iter().collect(), ..Added::default() };
     for extension in &mut *extensions {
         let (step, ranks) = (scorer.step - 1, scorer.ranks);
         let (added, groups) = (&mut added, &mut *groups);
-        extension.after_rewards(&mut ScoredStep { step, prompts, groups, ranks, scorer, added })?;
+        let mut scored = ScoredStep { step, prompts, groups, ranks, scorer, added };
+        extension.after_rewards(&mut scored)?;
+        refuse_unscored(extension.name(), scored.groups)?;
     }
     let has_bonus = groups.iter().flat_map(|group| &group.samples).any(|of| of.bonus.is_some());
-    if has_bonus && with_bonus(extensions).is_none() {
-        return Err(undeclared("a bonus was set", "StepExtension::sets_bonus"));
+    if has_bonus && bonus_metrics(extensions).is_none() {
+        let methods = "StepExtension::sets_bonus and StepExtension::metrics";
+        return Err(undeclared("a bonus was set", methods));
     }
     Ok(added)
 }
 
-/// Checks that the extensions declare all metrics that they add.
+/// Checks that all samples have an outcome. An extension could have returned fewer known scores than samples,
+/// or removed an outcome.
+fn refuse_unscored(scored_by: &'static str, groups: &[Group]) -> Result<(), TrainError> {
+    let samples = || groups.iter().flat_map(|group| &group.samples);
+    match samples().filter(|sample| sample.outcome.is_none()).count() {
+        0 => Ok(()),
+        left => {
+            let all = samples().count();
+            let source = format!("{left} of {all} completions were left without an outcome");
+            Err(TrainError::Extension { name: scored_by, source: source.into() })
+        }
+    }
+}
+
+/// Returns the metrics that the extensions added, with their declarations.
 ///
 /// # Errors
-/// Returns an error that names another metric.
-pub(crate) fn check_metrics<M>(
+/// Returns an error that names a metric that none of them declares.
+pub(crate) fn declared<M>(
     extensions: &StepExtensions<M>,
     added: &[(&'static str, f64)],
-) -> Result<(), TrainError> {
-    let declared = metrics(extensions);
-    match added.iter().find(|(name, _)| !declared.contains(*name)) {
-        Some((name, _)) => {
-            Err(undeclared(&format!("the metric {name} was added"), "StepExtension::metrics"))
-        }
-        None => Ok(()),
-    }
+) -> Result<Vec<(&'static MetricSpec, f64)>, TrainError> {
+    let declaration = |(name, value): &(&'static str, f64)| match metrics(extensions)
+        .find(|metric| metric.name == *name)
+    {
+        Some(metric) => Ok((metric, *value)),
+        None => Err(undeclared(&format!("the metric {name} was added"), "StepExtension::metrics")),
+    };
+    added.iter().map(declaration).collect()
 }
 
 /// Creates the error for what no extension of the run declares.
@@ -414,41 +465,36 @@ fn undeclared(what: &str, method: &str) -> TrainError {
     TrainError::Extension { name: "extensions", source }
 }
 
-/// Checks the extensions of a run with its configuration, that they can be told apart, and that at most one
-/// sets bonuses, keeps scores or adds an auxiliary loss.
+/// Returns the roles of an extension.
+pub fn roles_of<M>(extension: &mut dyn StepExtension<M>) -> Vec<ExtensionRole> {
+    let held = [
+        (extension.sets_bonus(), ExtensionRole::Bonus),
+        (extension.score_keeper().is_some(), ExtensionRole::Scores),
+        (extension.auxiliary_loss().is_some(), ExtensionRole::Loss),
+    ];
+    held.into_iter().filter(|(is_held, _)| *is_held).map(|(_, role)| role).collect()
+}
+
+/// Checks the extensions of a run with its configuration and with each other.
 pub(crate) fn check<M>(
-    extensions: &StepExtensions<M>,
+    extensions: &mut StepExtensions<M>,
     config: &GrpoConfig,
 ) -> Result<(), ConfigFault> {
     let names: Vec<&'static str> = extensions.iter().map(|extension| extension.name()).collect();
     extensions.iter().try_for_each(|extension| extension.check(config, &names))?;
-    let conflict = |first: &str, second: &str| {
-        let message = format!("{first} and {second} cannot be combined; remove one of them");
-        Err(ConfigFault::from_sentence(first, message))
-    };
-    for (place, one) in extensions.iter().enumerate() {
-        for other in &extensions[..place] {
-            if one.name() == other.name()
-                || (one.sets_bonus() && other.sets_bonus())
-                || (one.keeps_scores() && other.keeps_scores())
-                || (one.grpo_weight().is_some() && other.grpo_weight().is_some())
-            {
-                return conflict(other.name(), one.name());
-            }
-        }
-    }
-    Ok(())
+    let roles = extensions.iter_mut().map(|extension| roles_of(&mut **extension));
+    refuse_conflicts(&names.into_iter().zip(roles).collect::<Vec<_>>())
 }
 
 /// Refuses an extension that keeps scores if the reward compares completions, whose scores are then only
 /// valid in their group.
 pub(crate) fn check_scores<M>(
-    extensions: &StepExtensions<M>,
+    extensions: &mut StepExtensions<M>,
     rewards: &RewardRunner,
 ) -> Result<(), ConfigFault> {
-    match extensions.iter().find(|extension| extension.keeps_scores() && rewards.is_relative()) {
-        Some(extension) => {
-            let name = extension.name();
+    let mut extensions = extensions.iter_mut().filter(|_| rewards.is_relative());
+    match extensions.find_map(|of| of.score_keeper().is_some().then(|| of.name())) {
+        Some(name) => {
             let message = format!(
                 "{name} keeps the scores of completions, but this reward compares the completions of a group"
             );
@@ -464,12 +510,22 @@ pub(crate) fn with_bonus<M>(extensions: &StepExtensions<M>) -> Option<&'static s
     extensions.iter().find(|extension| extension.sets_bonus()).map(|extension| extension.name())
 }
 
-/// Returns the names of all metrics of the extensions.
-pub(crate) fn metrics<M>(extensions: &StepExtensions<M>) -> BTreeSet<String> {
-    let of_bonus =
-        with_bonus(extensions).map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
-    let own = extensions.iter().flat_map(|extension| extension.metrics());
-    of_bonus.into_iter().flatten().chain(own.map(|metric| metric.name.to_owned())).collect()
+/// Returns all metrics of the extensions.
+pub(crate) fn metrics<M>(
+    extensions: &StepExtensions<M>,
+) -> impl Iterator<Item = &'static MetricSpec> {
+    extensions.iter().flat_map(|extension| extension.metrics())
+}
+
+/// Returns the metrics of the bonus, its mean and its standard deviation, if an extension sets it and
+/// declares them.
+pub(crate) fn bonus_metrics<M>(extensions: &StepExtensions<M>) -> Option<[&'static MetricSpec; 2]> {
+    let bonus = with_bonus(extensions)?;
+    let of = |what: &str| {
+        let name = format!("{bonus}/{what}");
+        metrics(extensions).find(|metric| metric.name == name)
+    };
+    Some([of("mean")?, of("std")?])
 }
 
 #[cfg(test)]
@@ -510,7 +566,8 @@ mod tests {
         }
 
         fn metrics(&self) -> &'static [MetricSpec] {
-            &[MetricSpec { name: "counter/steps", requires: "a counter" }]
+            const METRICS: &[MetricSpec] = &[MetricSpec::new("counter/steps", "count", "steps")];
+            METRICS
         }
 
         fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
@@ -533,11 +590,26 @@ mod tests {
         }
     }
 
-    fn config() -> GrpoConfig {
-        toml::from_str(
-            "[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 4\n[optimizer]\nlearning_rate = 1e-3",
-        )
-        .unwrap()
+    /// Scores a group, and undoes the step if that fails.
+    fn call(
+        extensions: &mut StepExtensions<()>,
+        group: Group,
+        step: u32,
+    ) -> Result<Added, TrainError> {
+        let scorer = StepScorer {
+            rewards: &RewardRunner::new(Arc::new(Nothing), Duration::from_secs(1)),
+            decode: &(Arc::new(|_: &[u32]| String::new()) as Decode),
+            ranks: &Ranks::alone(),
+            interrupt: &AtomicBool::new(false),
+            step: step + 1,
+            max_failed: 0.0,
+        };
+        let marks = marks(extensions);
+        let added = score(extensions, &[], &mut [group], &scorer);
+        if added.is_err() {
+            undo(extensions, marks);
+        }
+        added
     }
 
     /// The step can be repeated as if it had not begun.
@@ -546,25 +618,7 @@ mod tests {
         let counter = |name, fails_in| Box::new(Counter { name, steps: 0, fails_in });
         let mut extensions: StepExtensions<()> =
             vec![counter("a", None), counter("b", Some(1)), counter("c", None)];
-        let rewards = RewardRunner::new(Arc::new(Nothing), Duration::from_secs(1));
-        let (decode, ranks): (Decode, Ranks) = (Arc::new(|_| String::new()), Ranks::alone());
-        let interrupt = AtomicBool::new(false);
-        let mut call = |step: u32| {
-            let scorer = StepScorer {
-                rewards: &rewards,
-                decode: &decode,
-                ranks: &ranks,
-                interrupt: &interrupt,
-                step: step + 1,
-                max_failed: 0.0,
-            };
-            let marks = marks(&extensions);
-            let added = score(&mut extensions, &[], &mut [group(Vec::new())], &scorer);
-            if added.is_err() {
-                undo(&mut extensions, marks);
-            }
-            added
-        };
+        let mut call = |step| call(&mut extensions, group(Vec::new()), step);
         assert_eq!(call(0).unwrap().metrics, [("counter/steps", 1.0); 3]);
         let error = call(1).unwrap_err().to_string();
         assert_eq!(error, "b: the server does not answer");
@@ -572,16 +626,61 @@ mod tests {
         assert_eq!(states, [1, 1, 1]);
     }
 
+    /// Knows the scores of fewer completions than there are.
+    struct Forgetful;
+
+    impl StepExtension<()> for Forgetful {
+        fn name(&self) -> &'static str {
+            "forgetful"
+        }
+
+        fn score_keeper(&mut self) -> Option<&mut dyn ScoreKeeper> {
+            Some(self)
+        }
+    }
+
+    impl ScoreKeeper for Forgetful {
+        fn score(
+            &mut self,
+            groups: &mut [Group],
+            scorer: &StepScorer<'_>,
+        ) -> Result<Option<ExternalCalls>, RankError> {
+            scorer.score_except(groups, |_| vec![Some(Outcome::abstained())])
+        }
+    }
+
+    /// Removes an outcome.
+    struct Remover;
+
+    impl StepExtension<()> for Remover {
+        fn name(&self) -> &'static str {
+            "remover"
+        }
+
+        fn after_rewards(&mut self, step: &mut ScoredStep<'_>) -> Result<(), TrainError> {
+            step.groups[0].samples[1].outcome = None;
+            Ok(())
+        }
+    }
+
     #[test]
-    fn extensions_can_be_told_apart() {
+    fn all_completions_have_an_outcome() {
+        let mut group = group(vec![Outcome::abstained(); 3]);
+        group.samples.iter_mut().for_each(|sample| sample.outcome = None);
+        call(&mut Vec::new(), group.clone(), 0).unwrap();
+        let error = call(&mut vec![Box::new(Forgetful)], group.clone(), 0).unwrap_err().to_string();
+        assert_eq!(error, "forgetful: 2 of 3 completions were left without an outcome");
+        let error = call(&mut vec![Box::new(Remover)], group, 0).unwrap_err().to_string();
+        assert_eq!(error, "remover: 1 of 3 completions were left without an outcome");
+    }
+
+    #[test]
+    fn metrics_are_declared() {
         let counter = |name| Box::new(Counter { name, steps: 0, fails_in: None });
-        let twice: StepExtensions<()> = vec![counter("a"), counter("b"), counter("a")];
-        let error = check(&twice, &config()).unwrap_err().to_string();
-        assert!(error.contains("a and a cannot be combined"), "{error}");
         let both: StepExtensions<()> = vec![counter("a"), counter("b")];
-        assert!(check(&both, &config()).is_ok());
-        check_metrics(&both, &[("counter/steps", 1.0)]).unwrap();
-        let error = check_metrics(&both, &[("counter/step", 1.0)]).unwrap_err().to_string();
+        let added = declared(&both, &[("counter/steps", 1.0)]).unwrap();
+        assert_eq!((added[0].0.name, added[0].1), ("counter/steps", 1.0));
+        let error = declared(&both, &[("counter/step", 1.0)]).unwrap_err().to_string();
         assert!(error.contains("the metric counter/step was added"), "{error}");
     }
 }

@@ -1,17 +1,17 @@
 //! Guard configuration and the default guards.
 
-use grpo_data::{ConfigFault, short_number};
+use grpo_data::{ConfigFault, Ranges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ExtensionMetrics;
-use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, nearest_known};
+use crate::RunMetrics;
+use crate::error::guard_fault;
 
 /// Special value for `watch` that matches any non-finite metric.
 pub(crate) const NOT_FINITE: &str = "not_finite";
 
 /// A `[[guards]]` table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct GuardConfig {
     /// A [metric](metrics.md#grpo-train) without ⏱, or `not_finite`: any such metric that is NaN or
@@ -90,80 +90,33 @@ impl Action {
 }
 
 /// Type of run that is guarded.
-pub(crate) enum Guarded<'a> {
-    Grpo { kl_coef: f64, evaluates: bool, extensions: &'a ExtensionMetrics },
-    Supervised { metrics: &'a [&'static str] },
-}
-
-impl Guarded<'_> {
-    /// If `watch` is unknown, returns a hint that suggests the metric with the most similar name.
-    fn misspelled(&self, watch: &str) -> Option<String> {
-        match self {
-            Self::Grpo { extensions, .. } => {
-                let is_known = is_known(watch) || extensions.measured.contains(watch);
-                (!is_known).then(|| {
-                    let near = nearest_known(watch, &extensions.measured);
-                    format!(
-                        "did you mean '{near}'? `not_finite` watches all of them for NaN and infinity"
-                    )
-                })
-            }
-            Self::Supervised { metrics } if metrics.contains(&watch) => None,
-            Self::Supervised { metrics } => {
-                let near = nearest(watch, metrics.iter().copied());
-                near.map(|near| format!("did you mean '{near}'?"))
-            }
-        }
-    }
-}
-
-/// Upper limit for factors. Larger values are most likely typos.
-const MOST_FACTOR: f64 = 1e6;
-
-/// Creates an error for `key` in the guard with this index, counted from 0.
-pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
-    let message = format!("guards[{guard}]: {sentence}");
-    ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
-}
-
-/// Creates an error for the guard with this index, counted from 0, because the run does not measure what it
-/// watches.
-pub(crate) fn missing_metric(guard: usize, watch: &str, requires: &str) -> ConfigFault {
-    let fault = format!("watch = \"{watch}\": this run has no such metric; it requires {requires}");
-    guard_fault(guard, "watch", &fault)
+pub(crate) enum Guarded {
+    Grpo { kl_coef: f64 },
+    Supervised,
 }
 
 impl GuardConfig {
-    /// Validates the guard with this index, counted from 0, for a type of run.
-    pub(crate) fn check(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
+    /// Validates the guard with this index, counted from 0, for a type of run with these metrics.
+    pub(crate) fn check(
+        &self,
+        guard: usize,
+        run: &Guarded,
+        metrics: &RunMetrics,
+    ) -> Result<(), ConfigFault> {
         let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let watch = &self.watch;
         let is_not_finite = watch == NOT_FINITE;
-        if is_of_machine(watch) {
-            let fault = format!(
-                "watch = \"{watch}\" depends on the machine and cannot control a run; watch a metric that is reproducible with the same seed"
-            );
-            return refuse("watch", fault);
-        }
-        if let (true, Guarded::Supervised { .. }) = (is_not_finite, run) {
-            let fault = "watch = \"not_finite\" is only valid for `grpo train`: a supervised run always stops at a non-finite loss; remove the guard";
-            return refuse("watch", fault.to_owned());
-        }
-        if let Guarded::Grpo { extensions, .. } = run
-            && let Some(requires) = extensions.requirement(watch)
-        {
-            return Err(missing_metric(guard, watch, requires));
-        }
-        if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
-            let fault =
-                format!("watch = \"{watch}\" is not a metric that a guard can watch; {hint}");
-            return refuse("watch", fault);
-        }
-        if let (true, Guarded::Grpo { evaluates: false, .. }) = (is_occasional(watch), run) {
-            let fault = format!(
-                "watch = \"{watch}\" is measured by evaluations, but this run has none; set eval.every"
-            );
-            return refuse("watch", fault);
+        match run {
+            Guarded::Supervised if is_not_finite => {
+                let fault = "watch = \"not_finite\" is only valid for `grpo train`: a supervised run always stops at a non-finite loss; remove the guard";
+                return refuse("watch", fault.to_owned());
+            }
+            _ if is_not_finite => {}
+            Guarded::Supervised => metrics.check_watched(guard, watch, "")?,
+            Guarded::Grpo { .. } => {
+                let hint = " `not_finite` watches all of them for NaN and infinity";
+                metrics.check_watched(guard, watch, hint)?;
+            }
         }
         for (key, bound) in [("above", self.above), ("below", self.below)] {
             let Some(bound) = bound else { continue };
@@ -189,41 +142,30 @@ impl GuardConfig {
             }
             _ => {}
         }
-        for (key, steps) in [("steps", self.steps), ("from_step", self.from_step)] {
-            if steps == 0 {
-                return refuse(key, format!("{key} = 0 is out of range; expected 1 or more"));
-            }
-        }
         self.check_factors(guard, run)
     }
 
-    fn check_factors(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
+    fn check_factors(&self, guard: usize, run: &Guarded) -> Result<(), ConfigFault> {
         let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let kl_coef = match *run {
-            Guarded::Grpo { kl_coef, .. } => kl_coef,
-            Guarded::Supervised { .. } if self.action == GuardAction::RollBack => {
+            Guarded::Grpo { kl_coef } => kl_coef,
+            Guarded::Supervised if self.action == GuardAction::RollBack => {
                 let fault = "action = \"roll_back\" is only valid for `grpo train`; use \"warn\" or \"stop\" for a supervised run";
                 return refuse("action", fault.to_owned());
             }
-            Guarded::Supervised { .. } => 0.0,
+            Guarded::Supervised => 0.0,
         };
-        let ranges = [
-            ("learning_rate_factor", self.learning_rate_factor, 1.0 / MOST_FACTOR, 1.0),
-            ("kl_coef_factor", self.kl_coef_factor, 1.0, MOST_FACTOR),
+        let factors = [
+            ("learning_rate_factor", self.learning_rate_factor),
+            ("kl_coef_factor", self.kl_coef_factor),
         ];
-        for (key, factor, least, most) in ranges {
-            let Some(factor) = factor else { continue };
-            if self.action != GuardAction::RollBack {
-                let fault = format!("{key} is only valid with action = \"roll_back\"; remove it");
-                return refuse(key, fault);
-            }
-            if !(least..=most).contains(&factor) {
-                let fault = format!(
-                    "{key} = {} is out of range; expected {least} to {most}",
-                    short_number(factor)
-                );
-                return refuse(key, fault);
-            }
+        let is_roll_back = self.action == GuardAction::RollBack;
+        if let Some((key, _)) = factors.iter().find(|(_, it)| it.is_some() && !is_roll_back) {
+            let fault = format!("{key} is only valid with action = \"roll_back\"; remove it");
+            return refuse(key, fault);
+        }
+        if let Err(fault) = self.check_ranges("") {
+            return refuse(&fault.key, fault.to_string());
         }
         if self.kl_coef_factor.is_some_and(|factor| factor > 1.0) && kl_coef == 0.0 {
             let fault = "kl_coef_factor has no effect because loss.kl_coef is 0; remove it, or set loss.kl_coef";

@@ -2,13 +2,14 @@
 //! effects: it only returns triggers, and the caller performs the actions.
 
 use grpo_data::short_number;
+use grpo_metrics::{MetricSpec, MetricTable};
 use serde::{Deserialize, Serialize};
 
-use crate::conditional_metrics::is_conditional;
-use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE, guard_fault};
-use crate::metric_names::{is_occasional, is_of_machine, is_of_reward, nearest};
-use crate::metrics::reward_metrics;
-use crate::{Ending, Metrics, RewardNames, TrainError};
+use crate::error::guard_fault;
+use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE};
+use crate::metrics::TERMS;
+use crate::run_metrics::nearest;
+use crate::{Ending, Metrics, RewardNames, TrainError, step_metrics};
 
 /// All guards for a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +26,6 @@ pub struct GuardsState {
     /// First step of each streak. Empty in checkpoints written by older versions.
     #[serde(default)]
     first: Vec<u64>,
-    /// Whether a step has been observed.
-    has_begun: bool,
 }
 
 /// Describes why a guard was triggered.
@@ -93,27 +92,14 @@ impl Guards {
     pub fn new(guards: &[GuardConfig]) -> Self {
         let guards: Vec<GuardConfig> = guards.iter().map(GuardConfig::resolved).collect();
         let count = guards.len();
-        let state =
-            GuardsState { streaks: vec![0; count], first: vec![0; count], has_begun: false };
+        let state = GuardsState { streaks: vec![0; count], first: vec![0; count] };
         Self { guards, state }
     }
 
     /// Checks the metrics for `step`, counted from 1, and returns all triggered guards in order. A
     /// warning is only repeated after the metric has returned to its range. Steps in which the
     /// metric is missing are skipped.
-    ///
-    /// # Errors
-    /// Returns an error if, in the first step, a guard watches a metric that this run can never
-    /// have ([`Metrics::is_of_run`]).
-    pub fn observe(
-        &mut self,
-        step: u64,
-        metrics: &Metrics,
-    ) -> Result<Vec<GuardTrigger>, TrainError> {
-        if !self.state.has_begun {
-            self.refuse_missing(metrics)?;
-            self.state.has_begun = true;
-        }
+    pub fn observe(&mut self, step: u64, metrics: &Metrics) -> Vec<GuardTrigger> {
         let mut triggers = Vec::new();
         for place in 0..self.guards.len() {
             let guard = &self.guards[place];
@@ -126,7 +112,7 @@ impl Guards {
                 None => self.state.streaks[place] = 0,
             }
         }
-        Ok(triggers)
+        triggers
     }
 
     /// Handles a failed step. Guards are only triggered if they watch for non-finite values and the
@@ -193,24 +179,6 @@ impl Guards {
             message: format!("step {step}: {}{in_a_row}{}", seen.words, seen.meaning()),
         })
     }
-
-    fn refuse_missing(&self, metrics: &Metrics) -> Result<(), TrainError> {
-        for (place, guard) in self.guards.iter().enumerate() {
-            let watch = &guard.watch;
-            // The configuration has already been checked for conditional metrics, which may be
-            // missing in the first step.
-            let is_exempt = watch == NOT_FINITE || is_occasional(watch) || is_conditional(watch);
-            let is_there = is_exempt || metrics.is_of_run(watch);
-            if !is_there {
-                let near = nearest(watch, metrics.iter().map(|(name, _)| name)).unwrap_or("none");
-                let fault = format!(
-                    "watch = \"{watch}\": the first step of this run has no such metric; did you mean '{near}'?"
-                );
-                return Err(guard_fault(place, "watch", &fault).into());
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Checks that all reward components watched by `guards` exist. Called before the first step.
@@ -225,7 +193,7 @@ pub(crate) fn refuse_other_rewards(
     for (place, guard) in guards.iter().enumerate() {
         let watch = &guard.watch;
         let of_step = watch.strip_prefix("eval_").unwrap_or(watch);
-        if !is_of_reward(watch) || metrics.iter().any(|metric| metric == of_step) {
+        if !is_of_reward(of_step) || metrics.iter().any(|metric| metric == of_step) {
             continue;
         }
         let near = nearest(of_step, metrics.iter().map(String::as_str)).unwrap_or("none");
@@ -235,6 +203,22 @@ pub(crate) fn refuse_other_rewards(
         return Err(guard_fault(place, "watch", &fault).into());
     }
     Ok(())
+}
+
+/// Returns whether it depends on the reward if the metric exists.
+fn is_of_reward(name: &str) -> bool {
+    let spec = MetricTable::new(step_metrics()).spec(name);
+    spec.is_some_and(|spec| spec.name != name || spec.requires == TERMS)
+}
+
+/// Returns the names of the metrics that depend on the reward.
+fn reward_metrics(names: &RewardNames) -> Vec<String> {
+    let RewardNames { terms, parts, .. } = names;
+    let parts =
+        parts.iter().flat_map(|part| ["mean", "std"].map(|of| format!("rewards/{part}/{of}")));
+    let shares = terms.iter().map(|term| format!("reward_share/{term}"));
+    let shares = shares.chain(["reward_dominance".to_owned()]).filter(|_| terms.len() > 1);
+    parts.chain(shares).collect()
 }
 
 /// A value that is out of range.
@@ -266,7 +250,9 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
         let (name, value) = metrics.iter().find(|(name, value)| {
             // The mean reward is NaN if no completion was scored. Non-finite rewards make the step
             // fail, so they don't need to be checked here. Timings are ignored.
-            !value.is_finite() && !["reward", "reward_std"].contains(name) && !is_of_machine(name)
+            !value.is_finite()
+                && !["reward", "reward_std"].contains(name)
+                && !metrics.is_of_machine(name)
         })?;
         return Some(Seen::number(format!("{name} was {value}")));
     }
@@ -277,7 +263,7 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     let (bound, side) = above.or(below)?;
     let of = if name == "reward_dominance" { dominant(metrics) } else { String::new() };
     let words = format!("{name} was {}{of}, {side} {}", short(value), short_number(bound));
-    let meaning = meaning(name, side, bound);
+    let meaning = metrics.spec(name).and_then(|spec| meaning(spec, side, bound));
     Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words, meaning })
 }
 
@@ -293,48 +279,22 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Explains what it means if a metric watched by a default guard is out of range.
-fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
-    Some(match (watch, side) {
-        ("frac_reward_zero_std", "above") => {
-            "nearly all groups have equal rewards or none, so there is almost no training signal"
-                .to_owned()
-        }
-        ("entropy", "below") => {
-            "the next token is almost certain; groups will soon contain copies of one completion"
-                .to_owned()
-        }
-        ("kl", "above") if bound > 0.0 && bound.exp().is_finite() => {
-            let factor = bound.exp();
-            let more = match factor < 1.1 {
-                true => format!("{} %", short((1000.0 * bound.exp_m1()).floor() / 10.0)),
-                false => format!("{} times", short((factor * 10.0).floor() / 10.0)),
-            };
-            format!("on average, a token is more than {more} more likely than under the reference")
-        }
-        ("ratio/p99", "above") => format!(
-            "one token in a hundred moved by more than a factor of {bound} within a step"
-        ),
-        ("completions/clipped_ratio", "above") => {
-            "few completions reach an end token; sampling.max_new_tokens is too small, or the policy has unlearned the end token"
-                .to_owned()
-        }
-        ("completions/unique_ratio", "below") => {
-            "mode collapse: the policy samples the same completions again and again".to_owned()
-        }
-        ("completions/collapsed_groups", "above") => {
-            "mode collapse: the policy gives one answer to all prompts, so nothing more can be learned; try a lower optimizer.learning_rate, schedule.warmup_steps or more train.prompts_per_step"
-                .to_owned()
-        }
-        ("diversity_filter/penalized", "above") => {
-            "mode collapse: most rewarded completions fall into diversity filter buckets that are filling up".to_owned()
-        }
-        ("rewards/failed", "above") => {
-            "completions whose reward failed do not contribute to training".to_owned()
-        }
-        _ => return None,
-    })
+/// Explains what it means if a metric is out of range on this side of the bound.
+fn meaning(metric: &MetricSpec, side: &str, bound: f64) -> Option<String> {
+    let meaning = if side == "above" { metric.above } else { metric.below };
+    let factor = bound.exp();
+    if meaning.is_empty() || (meaning.contains(FACTOR) && !(bound > 0.0 && factor.is_finite())) {
+        return None;
+    }
+    let factor = match factor < 1.1 {
+        true => format!("{} %", short((1000.0 * bound.exp_m1()).floor() / 10.0)),
+        false => format!("{} times", short((factor * 10.0).floor() / 10.0)),
+    };
+    Some(meaning.replace(FACTOR, &factor).replace("{bound}", &bound.to_string()))
 }
+
+/// See [`MetricSpec::above`].
+const FACTOR: &str = "{e^bound}";
 
 /// Returns whether the guard's metric is missing in this step.
 fn is_gap(guard: &GuardConfig, metrics: &Metrics) -> bool {

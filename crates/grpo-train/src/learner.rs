@@ -10,7 +10,7 @@ use std::path::Path;
 
 use burn::tensor::TensorData;
 use grpo_core::{
-    AdaptiveKl, EntropyController, KlConfig, LossConfig, advantages_against,
+    AdaptiveKl, EntropyController, KlConfig, LossConfig, REFERENCE_METRICS, advantages_against,
     weighted_group_advantages,
 };
 use grpo_data::{Bonus, Completion, ConfigFault, Group, Sample};
@@ -26,7 +26,6 @@ pub use result::{FurtherUpdate, LearnResult, Update};
 use crate::collate::micro_batches;
 use crate::error::supported;
 use crate::guard_config::{GuardAction, GuardConfig};
-use crate::metric_names::OF_REFERENCE;
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
@@ -53,6 +52,8 @@ pub struct Learner<M> {
     loss: LossConfig,
     /// Weight of the GRPO loss.
     grpo_weight: f64,
+    /// Maximum number of turns of a completion.
+    max_turns: usize,
     progress: LearnerProgress,
     /// Factors of the schedule for the next step.
     coef_factors: CoefFactors,
@@ -115,6 +116,7 @@ impl<M: LanguageModel> Learner<M> {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
             grpo_weight: 1.0,
+            max_turns: 1,
             progress: LearnerProgress {
                 policy_version: 0,
                 entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
@@ -138,6 +140,12 @@ impl<M: LanguageModel> Learner<M> {
     /// Sets the weight of the GRPO loss, which is 1 unless there is an auxiliary loss.
     pub(crate) fn weigh(&mut self, grpo_weight: f64) {
         self.grpo_weight = grpo_weight;
+    }
+
+    /// Sets the maximum number of turns of a completion, each of which can have `sampling.max_new_tokens`
+    /// actions. It is 1 by default.
+    pub fn allow_turns(&mut self, max_turns: usize) {
+        self.max_turns = max_turns;
     }
 
     /// Distributes micro-batches over `ranks`. All of them must have the same policy and learn from
@@ -290,7 +298,8 @@ impl<M: LanguageModel> Learner<M> {
     fn measures_kl(&self) -> bool {
         let has_penalty = self.loss.kl.coef != 0.0 || self.progress.kl_coef != 0.0;
         let acts = |guard: &GuardConfig| {
-            guard.action != GuardAction::Warn && OF_REFERENCE.contains(&&*guard.watch)
+            guard.action != GuardAction::Warn
+                && REFERENCE_METRICS.iter().any(|metric| metric.name == guard.watch)
         };
         has_penalty
             || self.is_kl_due

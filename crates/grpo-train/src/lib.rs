@@ -6,22 +6,22 @@
 mod batches;
 mod best_samples;
 mod collate;
-mod conditional_metrics;
 mod config;
+mod config_check;
 mod distributed_gradients;
 mod diversity_measure;
 mod ending;
 mod error;
 mod eval_config;
+mod evaluated;
 mod evaluation;
 mod extension;
-mod extension_metrics;
+mod extension_roles;
 mod group_diversity;
 mod guard_config;
 mod guards;
 mod learner;
 mod loss_settings;
-mod metric_names;
 mod metrics;
 mod micro_batch_state;
 mod optimizer;
@@ -30,11 +30,13 @@ mod probe;
 mod reference;
 mod reward_functions;
 mod reward_shares;
+mod run_metrics;
 mod sampler_check;
 mod schedule;
 mod schedule_config;
 mod state;
 mod step;
+mod step_report;
 mod supervised;
 #[cfg(test)]
 mod test_groups;
@@ -45,41 +47,46 @@ mod usual_ranges;
 
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
-pub use config::{GrpoConfig, SamplingConfig, TrainConfig};
+pub use config::{GrpoConfig, MOST_KEPT_ACTIVATIONS, SamplingConfig, TrainConfig};
 pub use diversity_measure::{build_measure, check_measure, no_embedder};
 pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
-pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
+pub use evaluated::{Evaluated, GroupDiversity};
+pub use evaluation::Evaluation;
 pub use extension::{
-    Added, PolicyUpdate, Sampled, ScoredStep, Snapshot, StepExtension, StepExtensions, StepSampler,
-    StepScorer, UpdatedStep,
+    Added, AuxiliaryLoss, PolicyUpdate, Sampled, ScoreKeeper, ScoredStep, Snapshot, StepExtension,
+    StepExtensions, StepSampler, StepScorer, UpdatedStep, roles_of,
 };
-pub use extension_metrics::{ExtensionMetrics, MetricSpec};
+pub use extension_roles::{ExtensionRole, refuse_conflicts};
 pub use group_diversity::Contributions;
+pub use grpo_metrics::{MetricGroup, MetricSpec, MetricTable};
 pub use grpo_rollout::{Decode, EngineFactory, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{GuardTrigger, Guards, GuardsState};
 pub use learner::{FurtherUpdate, LearnResult, Learner, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, step_metrics};
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{
     ConditionDropout, CrossEntropy, DiversityConfig, LimitAction, LossLimits, LossWeights,
     NextTokenObjective, PretrainConfig, PretrainMeasures, PretrainProgress, SampleRow,
-    SampledEvalConfig, SampledMeasures, ScoreFunctionConfig, cross_entropy,
+    SampledEvalConfig, SampledMeasures, ScoreFunctionConfig, cross_entropy, pretrain_metrics,
 };
 pub use probe::{LearnTimes, Observed, Phases};
 pub use reference::{ReferenceFrom, ReferenceSettings};
+pub use run_metrics::RunMetrics;
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::{Decay, Schedule};
 pub use schedule_config::ScheduleConfig;
 pub use state::{SavedState, StateNumbers, TrainerState};
-pub use step::{Grpo, RewardNames, StepReport};
+pub use step::Grpo;
+pub use step_report::{RewardNames, StepReport};
 pub use supervised::{
     CompletedStep, Cut, EarlyStopping, GradientSum, Objective, Review, ScheduleUnit, StepGradients,
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
     SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
+    supervised_metrics,
 };
 pub use train::{
     Parts, StepDone, TrainObserver, Training, TrainingProgress, unconditional_prompts,

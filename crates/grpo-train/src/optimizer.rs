@@ -57,20 +57,32 @@ pub enum Decayed {
     All,
 }
 
-fn default_betas() -> [f64; 2] {
+const fn default_betas() -> [f64; 2] {
     [0.9, 0.95]
 }
-fn default_epsilon() -> f64 {
+const fn default_epsilon() -> f64 {
     1e-8
 }
-fn default_weight_decay() -> f64 {
+const fn default_weight_decay() -> f64 {
     0.1
 }
-fn default_max_grad_norm() -> f64 {
+const fn default_max_grad_norm() -> f64 {
     1.0
 }
 
 impl OptimizerConfig {
+    /// Creates the default settings with this learning rate.
+    pub const fn new(learning_rate: f64) -> Self {
+        Self {
+            learning_rate,
+            betas: default_betas(),
+            epsilon: default_epsilon(),
+            weight_decay: default_weight_decay(),
+            weight_decay_on: Decayed::Linear,
+            max_grad_norm: default_max_grad_norm(),
+        }
+    }
+
     /// Validates the settings. `section` is the name of the configuration section.
     ///
     /// # Errors

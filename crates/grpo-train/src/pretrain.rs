@@ -10,6 +10,7 @@ mod samples;
 use std::marker::PhantomData;
 
 use grpo_data::{Augmentation, Codec, Example, Examples};
+use grpo_metrics::{MetricGroup, MetricSpec};
 use grpo_model::{Dropout, LanguageModel, ModelSetting, ProductPrecision};
 use grpo_runtime::awake;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,31 @@ pub struct PretrainMeasures {
     /// Examples of sampled completions.
     #[serde(skip)]
     pub rows: Vec<SampleRow>,
+}
+
+static METRICS: [MetricSpec; 3] = [
+    MetricSpec::new("epoch", "", "epochs completed, with their fraction").hidden(),
+    MetricSpec::new(
+        "train_loss",
+        "nats",
+        "in lines of evaluations: mean of `step_train_loss` over the tokens since the last evaluation",
+    ),
+    MetricSpec::new(
+        "eval_loss",
+        "nats",
+        "mean cross-entropy over the validation tokens, without dropout",
+    )
+    .curve("Supervised loss", "validation"),
+];
+
+/// Returns the metrics of next-token training, in addition to those of each supervised run.
+pub fn pretrain_metrics() -> [MetricGroup; 3] {
+    let group = |name, metrics| MetricGroup { name, section: "pretrain", metrics };
+    [
+        group("pretrain", &METRICS),
+        group("pretrain_diversity", &diversity::METRICS),
+        group("pretrain_samples", &samples::METRICS),
+    ]
 }
 
 /// Supervised training state that is saved with the run.
@@ -190,25 +216,19 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         model.with_product_precision(self.product_precision())
     }
 
-    fn metric_names(&self) -> &'static [&'static str] {
-        &[
-            "epoch",
-            "diversity_score",
-            "diversity_weight",
-            "combined_loss",
-            "generation_length",
-            "train_loss",
-            "eval_loss",
-            "eval_self_bleu",
-            "eval_distinct_1",
-            "eval_distinct_2",
-            "eval_distinct_3",
-            "eval_semantic_diversity",
-            "eval_output_entropy",
-            "eval_reply_length",
-            "eval_unique_words",
-            "eval_empty",
-        ]
+    fn metrics(&self) -> Vec<MetricGroup> {
+        pretrain_metrics().into()
+    }
+
+    fn measures(&self, metric: &MetricSpec) -> bool {
+        match metric.requires {
+            diversity::REQUIRED => self.diversity.is_some(),
+            diversity::SAMPLES_REQUIRED => {
+                matches!(self.diversity, Some(DiversityTerm::ScoreFunction(_)))
+            }
+            samples::REQUIRED => self.evaluation.is_some(),
+            _ => true,
+        }
     }
 
     fn gradients(

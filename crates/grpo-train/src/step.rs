@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use grpo_data::{Group, Prompt, Sample};
+use grpo_data::{Group, Prompt};
 use grpo_model::{LanguageModel, WeightsDigest};
-use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
+use grpo_rewards::{ExternalCalls, RewardRunner};
 use grpo_rollout::{Decode, Engine};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 use grpo_runtime::awake;
 
 use crate::extension::{
-    self, Added, Sampled, Snapshot, StepExtension, StepExtensions, StepSampler, StepScorer,
-    UpdatedStep,
+    self, Added, Snapshot, StepExtension, StepExtensions, StepSampler, StepScorer, UpdatedStep,
 };
 use crate::learner::{Compared, LearnResult, Learner};
 use crate::micro_batch_state::{ComparedMicroBatch, MicroBatchState};
-use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
+use crate::probe::{LearnTimes, Probe, entries, timed};
+use crate::step_report::{RewardNames, StepReport};
 use crate::{GrpoConfig, TrainError};
 
 /// Everything needed to perform training steps.
@@ -37,42 +37,6 @@ pub struct Grpo<M> {
     pub(crate) interrupt: Arc<AtomicBool>,
     /// Hash of the base model, if the policy is an adapter.
     pub(crate) base: Option<WeightsDigest>,
-}
-
-/// Result of one step.
-#[derive(Clone, Debug)]
-pub struct StepReport {
-    /// Step number, counted from 0.
-    pub step: u32,
-    /// Samples with rewards, advantages and optional token traces.
-    pub groups: Vec<Group>,
-    /// Metrics of the extensions.
-    pub extensions: Vec<(&'static str, f64)>,
-    /// Groups that extensions scored in addition.
-    pub further_groups: Vec<Group>,
-    /// Names of reward terms and components.
-    pub names: RewardNames,
-    /// Result of the policy updates.
-    pub learned: LearnResult,
-    /// Learning rate used for the policy updates.
-    pub learning_rate: f64,
-    /// Weight α that was used to update the reference, or `None` if it was not updated.
-    pub reference_updated: Option<f64>,
-    /// Time, memory and ledger entry.
-    pub observed: Observed,
-}
-
-/// Names of reward terms and components.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RewardNames {
-    /// Reward terms if there is more than one, including the bonus as the last term.
-    pub terms: Vec<PartName>,
-    /// All components that the reward function may return.
-    pub parts: Vec<PartName>,
-    /// Name of the bonus, if an extension sets it.
-    pub bonus: Option<&'static str>,
-    /// All metrics of the extensions.
-    pub extensions: Vec<String>,
 }
 
 impl<M: LanguageModel> Grpo<M> {
@@ -120,7 +84,7 @@ impl<M: LanguageModel> Grpo<M> {
         // π_ref
         let reference_updated = self.update_reference(step)?;
         let Added { metrics: extensions, groups: further_groups, calls } = added;
-        extension::check_metrics(&self.extensions, &extensions)?;
+        let extensions = extension::declared(&self.extensions, &extensions)?;
         let ledger = self.ledger(step, rollout, &learned, reference_updated);
         let observed = probe.finish(ExternalCalls::merged(calls), ledger);
         let names = self.reward_names();
@@ -227,15 +191,14 @@ impl<M: LanguageModel> Grpo<M> {
     /// Returns the names of reward terms and components.
     pub fn reward_names(&self) -> RewardNames {
         let mut terms = self.rewards.term_names();
-        let bonus = extension::with_bonus(&self.extensions);
-        if let Some(bonus) = bonus {
+        if let Some(bonus) = extension::with_bonus(&self.extensions) {
             if terms.is_empty() {
                 terms.push("reward".into());
             }
             terms.push(bonus.into());
         }
-        let extensions = extension::metrics(&self.extensions).into_iter().collect();
-        RewardNames { terms, parts: self.rewards.parts(), bonus, extensions }
+        let bonus = extension::bonus_metrics(&self.extensions);
+        RewardNames { terms, parts: self.rewards.parts(), bonus }
     }
 
     /// Samples completions, unless an extension does. The policy snapshot is dropped before returning, so
@@ -246,14 +209,15 @@ impl<M: LanguageModel> Grpo<M> {
         step: u32,
     ) -> Result<(Vec<Group>, LedgerRollout), TrainError> {
         self.refuse_interrupt()?;
+        let group_size = self.config.train.group_size;
         let (extensions, sampler) = self.sampler_of(prompts, step);
         for extension in extensions {
-            if let Some(Sampled { policy_version, weights, completions }) =
-                extension.rollout(&sampler)?
-            {
-                let groups = prompts.iter().cloned().zip(completions);
-                let groups: Vec<Group> =
-                    groups.map(|(prompt, completions)| Group::new(prompt, completions)).collect();
+            if let Some(sampled) = extension.rollout(&sampler)? {
+                let (policy_version, weights) = (sampled.policy_version, sampled.weights.clone());
+                let groups = sampled.into_groups(prompts, group_size).map_err(|fault| {
+                    let source = format!("it sampled {fault}").into();
+                    TrainError::Extension { name: extension.name(), source }
+                })?;
                 let completions = entries(&groups);
                 return Ok((groups, LedgerRollout { policy_version, weights, completions }));
             }
@@ -373,17 +337,5 @@ impl<M: LanguageModel> Grpo<M> {
             true => Err(TrainError::Interrupted),
             false => Ok(()),
         }
-    }
-}
-
-impl StepReport {
-    /// Returns an iterator over the samples in all groups.
-    pub fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
-        self.groups.iter().flat_map(|group| &group.samples)
-    }
-
-    /// Returns the number of action tokens in all completions.
-    pub fn actions(&self) -> usize {
-        self.samples().map(|sample| sample.completion.actions()).sum()
     }
 }

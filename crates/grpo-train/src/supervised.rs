@@ -19,5 +19,5 @@ pub use plan::{ScheduleUnit, StepsConfig, SupervisedPlan};
 pub use state::{StopCause, SupervisedProgress, SupervisedState};
 pub use trainer::{
     CompletedStep, SupervisedEnding, SupervisedObserver, SupervisedStep, SupervisedTrainer,
-    Validation,
+    Validation, supervised_metrics,
 };

@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
-use crate::evaluation::{Evaluated, Evaluation};
+use crate::evaluated::Evaluated;
+use crate::evaluation::Evaluation;
 use crate::extension::{self, StepExtensions};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Decode, Ending, ExtensionMetrics, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics,
+    Decode, Ending, Grpo, GrpoConfig, GuardTrigger, Guards, Learner, Metrics, RunMetrics,
     StepReport, TrainError,
 };
 
@@ -92,6 +93,10 @@ pub struct TrainingProgress {
     pub evaluations: Evaluations,
     /// Message from the guard that stopped the run.
     pub stopped: Option<String>,
+    /// Whether the reward has scored a completion that it had to score ([`grpo_data::Outcome::was_due`]). `None` if
+    /// it is not known, because an older version wrote the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_scored: Option<bool>,
 }
 
 /// Components of a run, in addition to its configuration.
@@ -121,11 +126,11 @@ impl<M: LanguageModel> Grpo<M> {
     /// # Errors
     /// Returns an error if a setting is out of range or incompatible with the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
-        let Parts { policy, reference, engine, reward, extensions, longest_prompt, epoch, decode } =
-            parts;
-        let measured = extension::metrics(&extensions);
-        config.check_with(&ExtensionMetrics { measured, missing: Vec::new() })?;
-        extension::check(&extensions, &config)?;
+        let Parts { policy, reference, engine, reward, mut extensions, .. } = parts;
+        let Parts { longest_prompt, epoch, decode, .. } = parts;
+        let measured = extension::metrics(&extensions).collect();
+        config.check_with(RunMetrics { measured, missing: Vec::new() })?;
+        extension::check(&mut extensions, &config)?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*engine, group_size, longest_prompt, &decode)?;
         // Activations of an earlier policy are of no use.
@@ -136,14 +141,15 @@ impl<M: LanguageModel> Grpo<M> {
         let sampler = keeping.unwrap_or(sampler);
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
-        extension::check_scores(&extensions, &rewards)?;
+        extension::check_scores(&mut extensions, &rewards)?;
         let base = policy.base_digest();
         let mut learner = Learner::new(policy, reference, &config)?;
         if let Some(activations) = activations {
             learner.reuse(activations);
         }
-        let mut weights = extensions.iter().filter_map(|extension| extension.grpo_weight());
-        learner.weigh(weights.next().unwrap_or(1.0));
+        learner.allow_turns(engine.max_turns());
+        let auxiliary = extensions.iter_mut().find_map(|extension| extension.auxiliary_loss());
+        learner.weigh(auxiliary.map_or(1.0, |auxiliary| auxiliary.grpo_weight()));
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
         let grpo = Self {
             learner,
@@ -213,7 +219,7 @@ impl<M: LanguageModel> Training<M> {
             guards: Guards::new(&grpo.config.guards()),
             grpo,
             evaluation,
-            progress: TrainingProgress::default(),
+            progress: TrainingProgress { has_scored: Some(false), ..TrainingProgress::default() },
             best: None,
             version: 0,
         }
@@ -298,6 +304,11 @@ impl<M: LanguageModel> Training<M> {
         self.progress.steps += 1;
         self.version = self.grpo.learner.version();
         self.progress.num_tokens += report.actions() as u64;
+        let scores_invalid = self.grpo.rewards.scores_invalid();
+        let mut outcomes = report.samples().filter_map(|sample| sample.outcome.as_ref());
+        if outcomes.any(|of| of.was_due(scores_invalid) && of.total().is_some()) {
+            self.progress.has_scored = Some(true);
+        }
         if let Some(best) = &mut self.best {
             best.observe(&report.groups, self.progress.steps);
             best.observe(&report.further_groups, self.progress.steps);
@@ -314,7 +325,7 @@ impl<M: LanguageModel> Training<M> {
                 self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
-        let triggers = self.guards.observe(self.progress.steps.into(), &metrics)?;
+        let triggers = self.guards.observe(self.progress.steps.into(), &metrics);
         let ending = Ending::of_triggers(self.progress.steps, &triggers).or_else(|| self.no_gain());
         let ending = ending.or_else(|| self.ended());
         if let Some(Ending::Stopped { message }) = &ending {
@@ -363,6 +374,11 @@ impl<M: LanguageModel> Training<M> {
         self.progress.evaluations.best
     }
 
+    /// Returns [`TrainingProgress::has_scored`].
+    pub fn has_scored(&self) -> Option<bool> {
+        self.progress.has_scored
+    }
+
     /// Returns the number of roll-backs.
     pub fn roll_backs(&self) -> u32 {
         self.progress.roll_backs
@@ -401,7 +417,8 @@ impl<M: LanguageModel> Training<M> {
 
     /// Returns the ending if an extension ends the run.
     fn ended(&self) -> Option<Ending> {
-        self.grpo.extensions.iter().find_map(|extension| extension.ending())
+        let mut endings = self.grpo.extensions.iter().map(|of| (of.name(), of.ending()));
+        endings.find_map(|(name, reason)| Some(Ending::OfExtension { name, reason: reason? }))
     }
 
     /// Returns the ending if early stopping applies.

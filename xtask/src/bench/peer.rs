@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process;
+use crate::venv;
 
 /// Directory of the Python benchmark and its requirements.
 const FOLDER: &str = "crates/grpo-bench/peers";
@@ -21,25 +21,9 @@ pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result
         }
         return Ok(path);
     }
-    let venv = target.join("peers").join("venv");
-    let python = venv.join("bin").join("python");
     let requirements = root.join(FOLDER).join("requirements.txt");
-    let wanted = std::fs::read(&requirements)
-        .with_context(|| format!("cannot read {}", requirements.display()))?;
-    // Written last, so an incomplete environment is detected and recreated.
-    let installed = venv.join("installed.txt");
-    if std::fs::read(&installed).is_ok_and(|found| found == wanted) {
-        return Ok(python);
-    }
-    eprintln!("installing PyTorch, transformers and TRL into {}", venv.display());
-    process::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv)).context(
-        "requires Python 3.11 with venv, or --python with an interpreter that has these packages",
-    )?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
-    process::run(Command::new(&python).args(pip).arg(&requirements))?;
-    std::fs::write(&installed, wanted)
-        .with_context(|| format!("cannot write {}", installed.display()))?;
-    Ok(python)
+    venv::python(&target.join("peers").join("venv"), &requirements)
+        .context("requires Python 3.11 with venv, or --python with an interpreter that has PyTorch, transformers and TRL")
 }
 
 /// Returns the benchmark command without case-specific arguments.

@@ -4,12 +4,10 @@ mod backend_cfgs;
 mod bundled_data;
 mod crate_graph;
 mod decisions;
-mod every_test;
 mod included_files;
 mod links;
 mod manifests;
 mod module_circles;
-mod opened_files;
 mod purposes;
 mod sizes;
 mod tagged_enums;
@@ -25,14 +23,11 @@ pub(super) const ALL: &[Rule] = &[
     module_circles::do_not_exist,
     sizes::are_limited,
     backend_cfgs::stand_in_few_files,
-    every_test::all_run,
     manifests::inherit_from_the_workspace,
     bundled_data::is_described,
     included_files::are_in_the_package,
     links::lead_somewhere,
     decisions::are_listed,
-    opened_files::are_regular,
-    opened_files::are_not_written_through_links,
     purposes::have_own_numbers,
     tagged_enums::have_no_unit_variants,
 ];

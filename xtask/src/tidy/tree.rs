@@ -141,18 +141,10 @@ impl File {
         Some(name)
     }
 
-    /// Returns the first line of a TOML file that sets `key` or starts a table whose last component
-    /// is `key`. If there is none, returns 1.
+    /// Returns the first line of a TOML file that begins with `key`. If there is none, returns 1.
     pub(super) fn line_of_key(&self, key: &str) -> usize {
-        let is_it = |line: &str| {
-            let line = line.trim_start();
-            let sets = line
-                .strip_prefix(key)
-                .is_some_and(|rest| rest.trim_start().starts_with(['=', '.']));
-            let begins = line.starts_with('[')
-                && line.trim_matches(['[', ']']).rsplit('.').next().is_some_and(|last| last == key);
-            sets || begins
-        };
+        let is_end = |c: char| !(c.is_alphanumeric() || c == '-' || c == '_');
+        let is_it = |line: &str| line.split(is_end).next() == Some(key);
         self.text.lines().position(is_it).map_or(1, |i| i + 1)
     }
 
@@ -192,8 +184,8 @@ mod tests {
 
     #[test]
     fn a_key_is_found_on_its_line() {
-        let text = "[package]\nname = \"a\"\n[dependencies]\nserde_json = \"1\"\nserde.workspace = true\n\
-                    [dependencies.burn]\n";
+        let text =
+            "[package]\nname = \"a\"\n[dependencies]\nserde_json = \"1\"\nserde.workspace = true\n";
         let tree = tree([("Cargo.toml", text)]);
         let check = |key: &str, expect: usize| {
             assert_eq!(tree.file("Cargo.toml").unwrap().line_of_key(key), expect, "{key}");
@@ -201,8 +193,6 @@ mod tests {
         check("name", 2);
         check("serde", 5);
         check("serde_json", 4);
-        check("dependencies", 3);
-        check("burn", 6);
         check("clap", 1);
     }
 }

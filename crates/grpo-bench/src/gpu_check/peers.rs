@@ -1,4 +1,5 @@
 //! PyTorch, transformers, TRL and vLLM, measured on the same device by bench.py.
+#![expect(clippy::disallowed_methods, reason = "a tool for developers")]
 
 use std::collections::BTreeMap;
 use std::fs;

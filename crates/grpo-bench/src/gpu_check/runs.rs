@@ -1,4 +1,5 @@
 //! The runs of `grpo gpu-check`, each a process of this program.
+#![expect(clippy::disallowed_methods, reason = "a tool for developers")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! Charts of the results of `cargo xtask bench --scaling`.
+#![expect(clippy::disallowed_methods, reason = "a tool for developers")]
 
 use std::path::Path;
 

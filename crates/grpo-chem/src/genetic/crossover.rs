@@ -26,8 +26,15 @@ pub(super) struct Piece {
 pub(super) struct Joint {
     /// The piece of each parent.
     pub(super) pieces: [usize; 2],
-    /// For each new bond, its ends in the list of each piece and its order.
-    bonds: Vec<(usize, usize, u8)>,
+    bonds: Vec<NewBond>,
+}
+
+/// A bond between two pieces.
+#[derive(Debug, Clone, PartialEq)]
+struct NewBond {
+    /// Its end in the list of each piece.
+    ends: [usize; 2],
+    order: u8,
 }
 
 /// Cuts both parents, either outside of rings or in a ring. `None` if this is impossible.
@@ -103,14 +110,19 @@ fn cut(parent: &Parent, bonds: Vec<[usize; 2]>) -> Option<Cut> {
 pub(super) fn joints(cuts: &[Cut; 2]) -> Vec<Joint> {
     let pairs = [[0, 0], [0, 1], [1, 0], [1, 1]];
     if cuts[0].bonds.len() == 1 {
-        return pairs.map(|pieces| Joint { pieces, bonds: vec![(0, 0, 1)] }).to_vec();
+        return pairs
+            .map(|pieces| Joint { pieces, bonds: vec![NewBond { ends: [0, 0], order: 1 }] })
+            .to_vec();
     }
     let mut joints = Vec::new();
     for pieces in pairs {
         for other in [0, 1] {
             for [first, second] in [[1, 1], [1, 2], [2, 1], [2, 2]] {
-                joints
-                    .push(Joint { pieces, bonds: vec![(0, other, first), (1, 1 - other, second)] });
+                let bonds = vec![
+                    NewBond { ends: [0, other], order: first },
+                    NewBond { ends: [1, 1 - other], order: second },
+                ];
+                joints.push(Joint { pieces, bonds });
             }
         }
     }
@@ -129,12 +141,12 @@ pub(super) fn join(parents: [&Parent; 2], cuts: &[Cut; 2], joint: &Joint) -> Opt
     let mut child = part(0);
     let offset = child.append(&part(1));
     let ends = [0, 1].map(|side| &cuts[side].pieces[joint.pieces[side]].ends);
-    for (first, second, order) in &joint.bonds {
-        let (a, b) = (ends[0][*first], ends[1][*second] + offset);
+    for bond in &joint.bonds {
+        let (a, b) = (ends[0][bond.ends[0]], ends[1][bond.ends[1]] + offset);
         if child.order(a, b) > 0 {
             return None;
         }
-        child.set_order(a, b, *order);
+        child.set_order(a, b, bond.order);
     }
     Some(child)
 }

@@ -30,6 +30,14 @@ pub(super) fn fcfp4(view: &Graph) -> Result<Counts, InvalidSmiles> {
 /// The bonds of an environment as a set of bits.
 type Bonds = Vec<u64>;
 
+/// An environment of an atom. The smallest identifier comes first of several with the same bonds.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Environment {
+    bonds: Bonds,
+    id: u32,
+    atom: usize,
+}
+
 /// Returns the identifiers of all environments with up to `radius` bonds. The atoms alone are
 /// identified by `invariants`.
 ///
@@ -41,28 +49,27 @@ fn environments(view: &Graph, mut invariants: Vec<u32>, radius: u32) -> Vec<u32>
     let mut is_finished = vec![false; view.atom_count()];
     let mut known: Vec<Bonds> = Vec::new();
     for layer in 0..radius {
-        let mut found: Vec<(Bonds, u32, usize)> = Vec::new();
+        let mut found: Vec<Environment> = Vec::new();
         let mut next = vec![0; view.atom_count()];
         for atom in 0..view.atom_count() {
             if is_finished[atom] || view.degree(AtomIdx(atom as u32)) == 0 {
                 is_finished[atom] = true;
                 continue;
             }
-            let environment = grown(view, atom, &bonds);
-            next[atom] = identifier(view, atom, layer, &invariants);
-            found.push((environment, next[atom], atom));
+            let id = identifier(view, atom, layer, &invariants);
+            next[atom] = id;
+            found.push(Environment { bonds: grown(view, atom, &bonds), id, atom });
         }
-        for (environment, _, atom) in &found {
-            bonds[*atom].clone_from(environment);
+        for environment in &found {
+            bonds[environment.atom].clone_from(&environment.bonds);
         }
-        // The smallest identifier of several atoms with the same bonds is used.
         found.sort_unstable();
-        for (environment, id, atom) in found {
-            if known.contains(&environment) {
+        for Environment { bonds, id, atom } in found {
+            if known.contains(&bonds) {
                 is_finished[atom] = true;
             } else {
                 ids.push(id);
-                known.push(environment);
+                known.push(bonds);
             }
         }
         invariants = next;

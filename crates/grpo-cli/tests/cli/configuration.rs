@@ -83,6 +83,19 @@ fn reports_an_unknown_key_with_its_line_and_the_nearest_one() {
         str!["train.toml:16: unknown key 'reward.qde'; did you mean 'qed'?"],
     );
     check_text("[loss]", "[lost]", str!["train.toml:19: unknown key 'lost'; did you mean 'loss'?"]);
+    // A key that is taken out before the section is read.
+    check_text(
+        "steps = 3",
+        "epoch = 3",
+        str!["train.toml:6: unknown key 'train.epoch'; did you mean 'epochs'?"],
+    );
+    check_text(
+        "steps = 3",
+        "num_train_epochs = 3",
+        str![
+            "train.toml:6: unknown key 'train.num_train_epochs'; it is called 'train.epochs' here"
+        ],
+    );
     check_text(
         "kl_coef = 0.05",
         "zzz = 1",
@@ -207,27 +220,27 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     check_set(
         "sampling.top_k=0",
         str![
-            "--set sampling.top_k=0: sampling: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
+            "--set sampling.top_k=0: sampling: top_k = 0 is out of range; expected 1 or more (remove it to keep all tokens)"
         ],
     );
     check_set(
         "sampling.repetition_penalty=-1.0",
         str![
-            "--set sampling.repetition_penalty=-1.0: sampling: repetition_penalty = -1 is out of range; use 0.01 to 100 (1 has no effect)"
+            "--set sampling.repetition_penalty=-1.0: sampling: repetition_penalty = -1 is out of range; expected 0.01 to 100 (1 has no effect)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\ntop_p = 1.5",
         str![
-            "train.toml:13: sampling: top_p = 1.5 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "train.toml:13: sampling: top_p = 1.5 is out of range; expected a number above 0 and at most 1 (1 keeps all tokens)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\nmin_p = 1",
         str![
-            "train.toml:13: sampling: min_p = 1 is out of range; use 0 or more and less than 1 (0 keeps all tokens)"
+            "train.toml:13: sampling: min_p = 1 is out of range; expected 0 or more and less than 1 (0 keeps all tokens)"
         ],
     );
     check_set(
@@ -302,6 +315,11 @@ fn a_configuration_can_be_checked_alone() {
         "note         reward.file: file none.py does not exist; expected a Python file with the reward function\n",
     ];
     assert!(noted.stdout.contains(&format!("{model}{reward}")), "{}", noted.stdout);
+    for source in ["conditions.file=nope.csv", "conditions.molecules=nope.csv"] {
+        let noted = place.succeed(&["train", "train.toml", "--check", "--set", source]);
+        let note = "note         nope.csv does not exist yet; check the path\n";
+        assert!(noted.stdout.contains(note), "{}", noted.stdout);
+    }
     let noted = place.succeed(&["train", "train.toml", "--check", "--set", "adapter=base"]);
     let adapter = "note         base is a run folder without a trained adapter\n";
     assert!(noted.stdout.contains(adapter), "{}", noted.stdout);

@@ -404,7 +404,7 @@ fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
     );
     check(
         &["--top-p", "0"],
-        str!["top_p = 0 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"]
+        str!["top_p = 0 is out of range; expected a number above 0 and at most 1 (1 keeps all tokens)"]
             .into(),
     );
 }

@@ -27,6 +27,18 @@ fn a_configuration_of_another_command_is_refused_with_the_right_command() {
         &["train", "pipeline.toml"],
         "pipeline.toml is a configuration of `grpo run`; run `grpo run pipeline.toml`",
     );
+    place.refuse(
+        &["sample", "--model", "."],
+        ". has no config.json, so it is not a model folder; a model folder contains config.json and model.safetensors",
+    );
+    place.refuse(
+        &["sweep", "pipeline.toml", "-o", "sweep"],
+        "pipeline.toml is a pipeline, and a sweep repeats a single training run; use the configuration of one of its stages, or `grpo run pipeline.toml`",
+    );
+    place.refuse(
+        &["clean-data", "--config", "train.toml", "--input", "a.jsonl", "-o", "b.jsonl"],
+        "train.toml is a configuration of `grpo train`; run `grpo train train.toml`",
+    );
 }
 
 #[test]
@@ -67,7 +79,7 @@ fn negative_numbers_are_values_of_options() {
     let ended = place.run(&["sample", "--model", "model", "--temperature", "-1"]);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains("temperature = -1 is out of range; use 0.001 to 1000"),
+        ended.stderr.contains("temperature = -1 is out of range; expected 0.001 to 1000"),
         "{}",
         ended.stderr
     );
@@ -111,6 +123,11 @@ fn names_of_molecules_are_described() {
     place.write("empty.smi", "\n");
     place.write("nothing.smi", "");
     place.refuse(&["describe", "nothing.smi"], "nothing.smi contains no molecules");
+    place.write("blank.smi", "\n\n");
+    place.refuse(&["describe", "blank.smi"], "blank.smi contains no molecules");
+    place.write("later.smi", "\n\nC\n");
+    let described = place.succeed(&["describe", "later.smi"]).stdout;
+    assert_eq!(described.lines().count(), 4, "{described}");
     place.refuse(&["describe", "nothing.smi", "-o", "a.out"], "nothing.smi contains no molecules");
 }
 

@@ -374,7 +374,7 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` already exists; use another path, or remove it first";
     init("source/config.json", "source", exists.into());
-    let nowhere = "cannot write `source/config.json/new`: part of the path is not a folder; free some space or choose a writable folder";
+    let nowhere = "cannot write `source/config.json/new`: part of the path is not a folder; choose another path";
     init("source/config.json", "source/config.json/new", nowhere.into());
     init("absent.json", "new", str!["cannot read absent.json: no such file or folder"].into());
     init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());

@@ -126,9 +126,7 @@ fn bad_settings_of_a_judge_are_refused() {
         ),
         (
             "fill.top_k=0",
-            str![
-                "--set fill.top_k=0: fill: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
-            ],
+            str!["--set fill.top_k=0: fill.top_k = 0 is out of range; expected 1 or more"],
         ),
         (
             "gate.max_zero_p90=2",

@@ -240,6 +240,15 @@ fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
 }
 
 #[test]
+fn missing_texts_are_noted() {
+    let place = place();
+    let check = ["train", "train.toml", "--check", "--set", "passages.file=none.txt"];
+    let checked = place.succeed(&check).stdout;
+    let note = "note         none.txt does not exist yet; check the path\n";
+    assert!(checked.contains(note), "{checked}");
+}
+
+#[test]
 fn refuses_invalid_settings_with_a_message() {
     let place = place();
     let refuse = |more: &[&str], expected: Inline| {

@@ -349,7 +349,7 @@ fn refuses_files_that_cannot_be_scored() {
     check(
         "in.txt",
         str![
-            "`in.txt` is plain text, which cannot be read here; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; `jq -Rc '{prompt: .}' < in.txt > in.jsonl` makes each line a prompt, and `{text: .}` a text to learn or to score"
+            "`in.txt` is plain text, which cannot be read here; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; `jq -Rc 'sub(\"\\\\s+$\"; \"\") | select(. != \"\") | {text: .}' < in.txt > in.jsonl` makes each line a text"
         ].into(),
     );
     place.write("in.parquet", "no parquet");

@@ -1,9 +1,11 @@
 //! Tests of the compiled program: commands, outputs and error messages.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod audit;
 mod audit_ledger;
 mod bench;
 mod bench_pmo;
+mod checkout;
 mod cleaning;
 mod completions;
 mod conditions;

@@ -24,17 +24,41 @@ fn nothing_to_train_on() {
         "empty.smi",
         "",
         str![
-            "the file has no molecules; write one SMILES per line, or a CSV table with a column `smiles`"
+            "`empty.smi` has no molecules; write one SMILES per line, or a CSV table with a column `smiles`"
         ],
     );
+    check(
+        "blank.smi",
+        "\n \n\n",
+        str![
+            "`blank.smi` has no molecules; write one SMILES per line, or a CSV table with a column `smiles`"
+        ],
+    );
+    for (name, is, remedy) in [
+        (
+            "my.smiles",
+            "is a list of molecules",
+            "if each line is a SMILES, rename it to end in `.smi`",
+        ),
+        (
+            "my.tsv",
+            "is a table",
+            "rename it to end in `.csv`, which may have tabs between its cells",
+        ),
+    ] {
+        let expected = format!(
+            "--set data.file={name}: `{name}` {is}, which cannot be read here; expected a name ending in `.smi`, `.smi.gz`, `.csv`, `.csv.gz`, `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`; {remedy}"
+        );
+        check(name, "CCO\n", expected);
+    }
     let place = Place::for_pretraining();
     place.write("three.smi", "CCO\nCCN\nCCC\n");
     let ended = place.run(&["pretrain", "pretrain.toml", "--set", "data.file=three.smi"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1));
     assert!(
-        ended
-            .stderr
-            .contains("of 3 rows are usable training molecules, but at least 20 are required"),
+        ended.stderr.contains(
+            "of 3 rows of `three.smi` are usable training molecules, but at least 20 are required"
+        ),
         "{}",
         ended.stderr
     );
@@ -52,7 +76,7 @@ fn refuses_missing_files_and_other_kinds() {
         "molecules.sdf",
         MOLECULES,
         str![
-            "pretrain.toml:7: data.min_molecules: this key is only valid for files of molecules (.smi, .csv), not for molecules.sdf; remove it"
+            "--set data.file=molecules.sdf: cannot determine the format of `molecules.sdf` from its name; expected a name ending in `.smi`, `.smi.gz`, `.csv`, `.csv.gz`, `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
         ],
     );
     check(

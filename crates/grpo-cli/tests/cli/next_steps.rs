@@ -13,11 +13,11 @@ fn suggested(stdout: &str) -> Vec<String> {
     let mut is_list = false;
     for line in stdout.lines() {
         let (title, listed) = line.split_at_checked(13).unwrap_or_default();
-        is_list =
-            title.starts_with("next ") || is_list && title.len() == 13 && title.trim().is_empty();
+        is_list = ["next         ", "train longer "].contains(&title)
+            || is_list && title.len() == 13 && title.trim().is_empty();
         let is_command =
             |command: &&str| command.starts_with("grpo ") || command.starts_with("cd ");
-        let listed = (is_list || title == "train longer ").then_some(listed).filter(is_command);
+        let listed = is_list.then_some(listed).filter(is_command);
         commands.extend(listed.map(|command| command.split("   #").next().unwrap().to_owned()));
         let quoted = line.split('`').skip(1).step_by(2);
         let is_whole =

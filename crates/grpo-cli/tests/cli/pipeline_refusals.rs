@@ -87,6 +87,32 @@ fn force_renames_what_the_pipeline_did_not_write() {
     assert_eq!(place.read("mine.csv.old-3"), "edited again\n");
 }
 
+/// A file that the command would not write stays where it is.
+#[test]
+fn force_does_not_rename_what_no_argument_names() {
+    let place = Place::new();
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    place.write("elsewhere/notes.txt", "a file of the user\n");
+    place.write("mine.csv", "another one\n");
+    let outputs = "outputs = [\"mine.csv\", \"elsewhere/notes.txt\"]";
+    let stage = MAKE.replace("outputs = [\"mine.csv\"]", outputs);
+    for pipeline in [
+        stage.clone(),
+        stage.replace("\"mine.csv\", \"elsewhere", "\"elsewhere"),
+        stage.replace("elsewhere/notes.txt", "./elsewhere/../elsewhere/notes.txt"),
+        stage.replace("elsewhere/notes.txt", "elsewhere"),
+    ] {
+        place.write("p.toml", &pipeline);
+        for options in [&["run", "p.toml", "--force"][..], &["run", "p.toml"]] {
+            let before = place.files();
+            let ended = place.run(options);
+            let expected = "exists, but this pipeline did not write it, and the arguments of stage `make` do not name it; correct its outputs in the pipeline file, or move the file\n";
+            assert!(ended.stderr.ends_with(expected), "{}", ended.stderr);
+            assert_eq!((ended.code, place.files()), (Some(1), before), "{pipeline}");
+        }
+    }
+}
+
 /// A folder with an input stays, whether or not the stage lists the input.
 #[test]
 fn force_does_not_rename_inputs() {
@@ -277,6 +303,11 @@ fn values_that_a_later_command_would_refuse_are_found_first() {
         ("score", &["train.toml", "nowhere.smi"], "nowhere.smi does not exist, and no earlier "),
         ("compare", &["a=run/x.smi", "a=run/y.smi"], "two methods are named a; "),
         ("compare", &["a=run/x.smi", "run/y.smi", "--objectives=qed"], "--objectives lists 1 "),
+        (
+            "compare",
+            &["a=run/x.smi", "run/y.smi", "--objectives=qed,qed"],
+            "--objectives lists `qed` twice",
+        ),
     ] {
         let stage = "[[stages]]\nname = \"s\"\noutputs = [\"out\"]\n";
         for (section, line) in [("[[summary]]\n", 7), (stage, 9)] {

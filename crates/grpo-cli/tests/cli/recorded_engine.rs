@@ -1,5 +1,6 @@
 //! An engine and an episode that are registered from outside of the program.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use grpo_data::{Codec, Completion, ConfigFault, Prompt};
@@ -71,6 +72,9 @@ impl Task for Repeats {
 #[serde(deny_unknown_fields)]
 struct OnceMore {
     ids: Vec<u32>,
+    /// More ids, one per line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
 }
 
 impl EpisodeConfig for OnceMore {
@@ -85,8 +89,16 @@ impl EpisodeConfig for OnceMore {
         }
     }
 
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        self.file.iter().map(|file| ("episode", file.clone())).collect()
+    }
+
     fn build(&self, _: &Codec) -> Result<Arc<dyn Episode>, RolloutError> {
-        Ok(Arc::new(self.clone()))
+        let mut episode = self.clone();
+        let text = self.file.iter().map(|file| std::fs::read_to_string(file).unwrap());
+        let text = text.collect::<String>();
+        episode.ids.extend(text.lines().map(|id| id.parse::<u32>().unwrap()));
+        Ok(Arc::new(episode))
     }
 }
 
@@ -118,7 +130,9 @@ fn two_steps_of_two_turns() {
     let path = |name: &str| place.path(name).display().to_string();
     let text = TRAIN.replace("engine = \"recorded\"\nfile = \"COMPLETIONS\"", "engine = \"local\"");
     let text = text.replace("PROMPTS", &path("prompts.jsonl"));
-    let episode = "[episode]\ntype = \"once_more\"\nids = [70, 71]\n";
+    place.write("more.txt", "72\n73\n");
+    let more = path("more.txt");
+    let episode = format!("[episode]\ntype = \"once_more\"\nids = [70, 71]\nfile = \"{more}\"\n");
     let text = format!("run = \"{}\"\nmodel = \"{}\"\n{text}{episode}", path("run"), path("m"));
     place.write("train.toml", &text);
     run(&["train", &path("train.toml")]).unwrap();
@@ -137,11 +151,16 @@ fn two_steps_of_two_turns() {
         ("once_more", "twice", "episode.type: unknown episode \"twice\"; use one of \"once_more\""),
         ("ids = [70, 71]", "ids = []", "episode.ids is empty; add an id"),
         ("ids = [70, 71]", "", "episode: missing key `ids`"),
+        ("[episode]", "[episodes]", "unknown key 'episodes'; did you mean 'episode'?"),
     ] {
         place.write("other.toml", text.replace(from, to));
         let error = run(&["train", &path("other.toml"), "--run", &path("other")]).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
+    // The file of the episode is an input of the run.
+    assert!(place.read("run/run.json").contains("more.txt"));
+    place.write("more.txt", "73\n");
+    run(&["audit", &path("run")]).unwrap_err();
 }
 
 fn two_steps_with_completions_of_a_file() {
@@ -186,6 +205,9 @@ fn two_steps_with_completions_of_a_file() {
     assert!(place.read("run/run.json").contains("completions.jsonl"));
     run(&["audit", &path("run")]).unwrap();
     run(&["replay", &path("run"), "--step", "2", "--prompt", "1", "--sample", "3"]).unwrap();
+    let hot = ["train", &path("train.toml"), "--run", &path("hot"), "--set"];
+    let error = run(&[&hot[..], &["sampling.temperature=0.5"]].concat()).unwrap_err();
+    assert!(error.contains("sampling settings do not apply to a file"), "{error}");
     // The program without the engine says which ones it has.
     let ended = place.run(&["train", "train.toml", "--run", "other"]);
     assert!(

@@ -122,9 +122,17 @@ fn a_run_is_shown_as_far_as_it_got() {
     place.succeed(&["report", "run"]);
     assert!(place.read("run/report.html").contains("<b>steps</b> 1 of 3"));
 
-    let nothing = "`run` has no finished steps yet; wait for the first line of its metrics.jsonl, or resume it with `grpo train --resume run` if it has ended";
     fs::remove_file(place.path("run/report.html")).unwrap();
     place.write("run/metrics.jsonl", &metrics[..end]);
+    place.refuse(
+        &["report", "run"],
+        "`run/metrics.jsonl` is damaged: it has no steps, but events.jsonl records that the run finished after step 3; restore it from a copy, or start a new run (the trained weights are not affected)",
+    );
+    // Of a run that did not finish, there is nothing to show yet.
+    let events = place.read("run/events.jsonl");
+    let finished = events.trim_end().rfind('\n').unwrap();
+    place.write("run/events.jsonl", &events[..=finished]);
+    let nothing = "`run` has no finished steps yet; wait for the first line of its metrics.jsonl, or resume it with `grpo train --resume run` if it has ended";
     place.refuse(&["report", "run"], nothing);
     fs::remove_file(place.path("run/metrics.jsonl")).unwrap();
     place.refuse(&["report", "run"], nothing);

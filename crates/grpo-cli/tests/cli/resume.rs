@@ -6,10 +6,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use grpo_data::{CounterRng, Purpose};
-use serde_json::{Map, Value};
+use grpo_run::sha256_of_file;
+use serde_json::{Map, Value, json};
 use snapbox::str;
 
-use crate::support::{Ended, Place, signal, train_toml};
+use crate::support::{Ended, Place, metric_table, signal, train_toml};
+use crate::tampering_kinds::edit_json;
 use crate::training_texts;
 
 /// Two updates per rollout, several micro-batches, checkpoints after each step, and evaluations.
@@ -46,22 +48,16 @@ pub(crate) fn result(run: &Path) -> Result {
     }
 }
 
-/// The lines of `metrics.jsonl` without what depends on timing.
+/// The lines of `metrics.jsonl` without what depends on the machine.
 pub(crate) fn metrics(run: &Path) -> Vec<Map<String, Value>> {
+    let table = metric_table();
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let line = |line| {
         let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
-        line.retain(|name, _| !is_of_machine(name));
+        line.retain(|name, _| !table.is_of_machine(name));
         line
     };
     text.lines().map(line).collect()
-}
-
-fn is_of_machine(name: &str) -> bool {
-    name.starts_with("time/")
-        || name.starts_with("memory/")
-        || ["step_time", "tokens_per_second", "generation_time", "reward_cache/hits"]
-            .contains(&name)
 }
 
 pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
@@ -152,7 +148,7 @@ fn a_killed_run_with_stale_rollouts_ends_as_one_that_was_not() {
     place.succeed(&["train", "--resume", "whole", "--verify"]);
     place.refuse(
         &["replay", "whole", "--step", "1", "--prompt", "0", "--sample", "0"],
-        str!["grpo replay cannot replay runs with train.staleness = 2, whose rollouts were sampled by earlier policies"],
+        str!["`grpo replay` cannot replay runs with train.staleness = 2, whose rollouts were sampled by earlier policies"],
     );
 }
 
@@ -346,6 +342,52 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
     assert!(!ended.stdout.contains("warning"), "{}", ended.stdout);
     assert!(whole(place) == expected, "{sets:?}: other bytes");
     place.succeed(&["audit", "run"]);
+}
+
+/// Runs of earlier versions have keys that were removed. What such a key did is still done, so they are
+/// resumed and replayed bit for bit.
+#[test]
+fn a_run_with_removed_keys_is_resumed_and_replayed() {
+    let place = Place::for_training();
+    let sets = ["eval.samples=0", "train.steps=6", "save.every=1", "save.keep_last=9"];
+    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
+    place.succeed(&[&["train", "train.toml"], &sets[..]].concat());
+    let whole = |place: &Place| {
+        (files(&place.path("run/model")), files(&place.path("run/checkpoints/step-6/trainer")))
+    };
+    let (expected, new) = (whole(&place), place.read("run/config.toml"));
+    let make_old = |tolerance: &str| {
+        let check = format!("\n[sampler_check]\ntolerance = {tolerance}\n");
+        let old = new.replace("\n[train]\n", "\n[train]\nreuse_activations_mb = 64\n");
+        let old = old.replace("\n[sampler_check]\n", &check);
+        assert_eq!(old.lines().count(), new.lines().count() + 2);
+        place.write("run/config.toml", old);
+        let hash = sha256_of_file(&place.path("run/config.toml")).unwrap();
+        edit_json(&place.path("run/run.json"), |info| info["config_sha256"] = json!(hash));
+    };
+    make_old("0.001");
+    fs::remove_dir_all(place.path("run/model")).unwrap();
+    for step in 4..=6 {
+        fs::remove_dir_all(place.path(&format!("run/checkpoints/step-{step}"))).unwrap();
+    }
+    let ended = place.succeed(&["train", "--resume", "run"]);
+    assert!(ended.stdout.contains("resuming     after step 3 of 6\n"), "{}", ended.stdout);
+    assert!(whole(&place) == expected, "other bytes");
+    let replay = ["replay", "run", "--step", "2", "--prompt", "0", "--sample", "0"];
+    let ended = place.succeed(&replay);
+    assert!(ended.stdout.contains("equal bit for bit"), "{}", ended.stdout);
+    place.succeed(&["train", "run/config.toml", "--run", "new"]);
+    // This version cannot repeat a run with another tolerance.
+    make_old("0.5");
+    let ended = place.run(&replay);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let refused =
+        "this run was made with sampler_check.tolerance = 0.5, but this version has no such key";
+    assert!(ended.stderr.contains(refused), "{}", ended.stderr);
+    let ended = place.run(&["train", "run/config.toml", "--run", "other"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let refused = "this key was removed, so delete it: sampler_check.tolerance (it is 0.001";
+    assert!(ended.stderr.contains(refused), "{}", ended.stderr);
 }
 
 /// All stateful components are restored: reference updates, controllers and schedules.

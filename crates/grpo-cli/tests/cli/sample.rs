@@ -88,19 +88,19 @@ fn refuses_invalid_sampling_arguments() {
     check(
         &["--temperature", "NaN"],
         str![
-            "temperature = NaN is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
+            "temperature = NaN is out of range; expected 0.001 to 1000 (1 is the model's own distribution)"
         ].into(),
     );
     check(
         &["--top-k", "0"],
-        str!["top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"].into(),
+        str!["top_k = 0 is out of range; expected 1 or more (remove it to keep all tokens)"].into(),
     );
     // The next number above 1 is not printed as 1.
     for bad in ["0", "1.0000001", "1.5", "NaN"] {
         check(
             &["--top-p", bad],
             format!(
-                "top_p = {bad} is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"
+                "top_p = {bad} is out of range; expected a number above 0 and at most 1 (1 keeps all tokens)"
             ).into(),
         );
     }
@@ -108,7 +108,7 @@ fn refuses_invalid_sampling_arguments() {
         check(
             &[&format!("--min-p={bad}")],
             format!(
-                "min_p = {bad} is out of range; use 0 or more and less than 1 (0 keeps all tokens)"
+                "min_p = {bad} is out of range; expected 0 or more and less than 1 (0 keeps all tokens)"
             )
             .into(),
         );
@@ -117,7 +117,7 @@ fn refuses_invalid_sampling_arguments() {
         check(
             &["--repetition-penalty", bad],
             format!(
-                "repetition_penalty = {bad} is out of range; use 0.01 to 100 (1 has no effect)"
+                "repetition_penalty = {bad} is out of range; expected 0.01 to 100 (1 has no effect)"
             )
             .into(),
         );

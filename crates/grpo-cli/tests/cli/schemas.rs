@@ -1,5 +1,5 @@
-//! The schemas in `configs/schema/` and the tables of docs/configuration.md follow from the types, and the
-//! shipped configurations name the schema that describes them.
+//! The schemas in `configs/schema/`, the tables of docs/configuration.md and those of docs/metrics.md follow from
+//! the code, and the shipped configurations name the schema that describes them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,25 +7,20 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::Place;
+use crate::support::{Place, TASKS, metric_table};
 
 /// If this variable is set, the tests write the files instead of comparing them.
 const WRITE: &str = "GRPO_WRITE_SCHEMAS";
 
 const PAGE: &str = "docs/configuration.md";
+const METRICS: &str = "docs/metrics.md";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn schemas() -> Vec<(String, Value)> {
-    grpo_program::schema::schemas(&[
-        &grpo_molecules::Molecules,
-        &grpo_replies::Replies,
-        &grpo_infill::Infill,
-        &grpo_examples::Examples,
-        &grpo_bench::Bench,
-    ])
+    grpo_program::schema::schemas(TASKS)
 }
 
 /// Compares a file with what it should contain, or writes it.
@@ -54,6 +49,53 @@ fn schemas_and_reference_follow_from_the_types() {
     assert_eq!(files, names.collect());
     let page = fs::read_to_string(root().join(PAGE)).unwrap();
     is_up_to_date(PAGE, &grpo_examples::with_keys(&page, schemas).unwrap());
+    let page = fs::read_to_string(root().join(METRICS)).unwrap();
+    is_up_to_date(METRICS, &grpo_metrics::with_metrics(&page, &metric_table()).unwrap());
+}
+
+/// Meanings are shown to users: they name keys and values, not items of the program, and their links are
+/// whole.
+#[test]
+fn meanings_are_whole_and_name_no_rust_items() {
+    fn visit(value: &Value, check: &mut dyn FnMut(&str)) {
+        match value {
+            Value::Array(values) => values.iter().for_each(|value| visit(value, check)),
+            Value::Object(object) => {
+                object.get("description").and_then(Value::as_str).into_iter().for_each(&mut *check);
+                object.values().for_each(|value| visit(value, check));
+            }
+            _ => {}
+        }
+    }
+    // Names in other programs.
+    const OTHERS: [&str; 2] = ["ReduceLROnPlateau", "ExternalProcess"];
+    let is_item = |code: &str| {
+        let is_name = code.chars().all(|c| c.is_ascii_alphanumeric());
+        let capitals = code.chars().filter(char::is_ascii_uppercase).count();
+        let is_camel = is_name
+            && code.starts_with(|c: char| c.is_ascii_uppercase())
+            && capitals > 1
+            && code.chars().any(|c| c.is_ascii_lowercase());
+        code.contains("::") || (is_camel && !OTHERS.contains(&code))
+    };
+    let mut count = 0;
+    for (name, schema) in schemas() {
+        visit(&schema, &mut |meaning| {
+            count += 1;
+            for [open, close] in [['[', ']'], ['(', ')']] {
+                let of = |wanted: char| meaning.chars().filter(|c| *c == wanted).count();
+                assert_eq!(of(open), of(close), "{name}: {meaning}");
+            }
+            let spans: Vec<&str> = meaning.split('`').collect();
+            assert_eq!(spans.len() % 2, 1, "{name}: {meaning}");
+            let mut codes = spans.iter().skip(1).step_by(2);
+            assert!(!codes.any(|code| is_item(code)), "{name}: {meaning}");
+            for word in ["serde", "struct variant", "::"] {
+                assert!(!meaning.contains(word), "{name}: {meaning}");
+            }
+        });
+    }
+    assert!(count > 300, "{count}");
 }
 
 /// Calls `check` with each configuration that is shipped.

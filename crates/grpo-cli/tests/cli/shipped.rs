@@ -94,7 +94,8 @@ fn the_bundled_reward_is_of_drug_likeness_and_accessibility() {
     assert_eq!(config["reward"], toml::Value::Table(expected));
 }
 
-/// The configurations are parsed in an empty folder and only fail because of missing files.
+/// The configurations are parsed in an empty folder and only fail because of missing files. Each other
+/// command names the one that they are for.
 #[test]
 fn each_configuration_is_valid() {
     let configs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs");
@@ -112,8 +113,7 @@ fn each_configuration_is_valid() {
     for path in files(&configs).iter().flat_map(files) {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let command = match name {
-            // These have separate tests.
-            "pipeline" | "comparison" => continue,
+            "pipeline" | "comparison" => "run",
             "engagement" => "train-engagement",
             _ if name.ends_with("judge") => "train-judge",
             _ if name.contains("grpo")
@@ -124,7 +124,26 @@ fn each_configuration_is_valid() {
             }
             _ => "pretrain",
         };
-        let ended = place.run(&[command, path.to_str().unwrap(), "--run", "run"]);
+        let path = path.to_str().unwrap();
+        for other in ["train", "pretrain", "train-judge", "train-engagement"] {
+            if other != command {
+                let words = format!(
+                    "{path} is a configuration of `grpo {command}`; run `grpo {command} {path}`"
+                );
+                place.refuse(&[other, path], &words);
+            }
+        }
+        if command == "run" {
+            // Pipelines have separate tests.
+            continue;
+        }
+        place.refuse(
+            &["run", path],
+            format!(
+                "{path} configures a single training run, not a pipeline; run `grpo {command} {path}`"
+            ),
+        );
+        let ended = place.run(&[command, path, "--run", "run"]);
         let is_missing = |words| ended.stderr.contains(words);
         assert_eq!(ended.code, Some(1), "{name}: {}", ended.stderr);
         assert!(is_missing("does not exist; "), "{name}: {}", ended.stderr);

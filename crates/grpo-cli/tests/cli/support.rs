@@ -8,10 +8,26 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use grpo_metrics::MetricTable;
 use grpo_run::{CompletionRecord, RunFolder};
+use grpo_task::task::Task;
 use snapbox::assert::DEFAULT_ACTION_ENV;
 use snapbox::{Assert, IntoData};
 use tempfile::TempDir;
+
+/// The tasks of the program.
+pub(crate) const TASKS: &[&dyn Task] = &[
+    &grpo_molecules::Molecules,
+    &grpo_replies::Replies,
+    &grpo_infill::Infill,
+    &grpo_examples::Examples,
+    &grpo_bench::Bench,
+];
+
+/// Returns the metrics that the program knows.
+pub(crate) fn metric_table() -> MetricTable {
+    grpo_program::tasks_of(TASKS).metrics()
+}
 
 /// A temporary folder in which the program runs.
 pub(crate) struct Place(TempDir);

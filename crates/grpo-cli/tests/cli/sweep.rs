@@ -179,11 +179,11 @@ fn bad_options_of_the_samples_are_refused_before_the_first_run() {
         (&["-n", "0"][..], "-n 0 is out of range; expected 1 or more"),
         (
             &["--top-k=0"],
-            "top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens",
+            "top_k = 0 is out of range; expected 1 or more (remove it to keep all tokens)",
         ),
         (
             &["--top-p", "2"],
-            "top_p = 2 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)",
+            "top_p = 2 is out of range; expected a number above 0 and at most 1 (1 keeps all tokens)",
         ),
         (&["--max-new-tokens", "0"], "max_new_tokens = 0 is out of range; expected 1 or more"),
         (&["--batch-size", "0"], "batch_size = 0 is out of range; expected 1 or more"),

@@ -6,22 +6,13 @@ use grpo_run::RunFolder;
 use serde_json::{Map, Value};
 use snapbox::str;
 
+use crate::resume;
 use crate::support::{Ended, Place, small_model};
 use crate::texts::entries;
 
 /// Returns the lines of `metrics.jsonl` without timings.
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
-    let text = place.read(&format!("{run}/metrics.jsonl"));
-    text.lines()
-        .map(|line| {
-            let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
-            line.retain(|name, _| {
-                !["time/", "memory/"].iter().any(|folder| name.starts_with(folder))
-                    && !["step_time", "tokens_per_second"].contains(&name.as_str())
-            });
-            line
-        })
-        .collect()
+    resume::metrics(&place.path(run))
 }
 
 #[test]
@@ -126,25 +117,25 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     assert_ne!(metrics(&place, "seed"), lines);
 }
 
-/// Sampler and trainer compute the same, so a tolerance of 0 is enough. Rounded weights exceed it.
+/// Sampler and trainer compute the same. Rounded weights exceed the tolerance.
 #[test]
 fn a_sampler_that_is_not_the_trainer_is_corrected() {
     let place = Place::for_training();
     let train = |run: &str, more: &[&str]| {
-        let strict = ["--set", "eval.samples=0", "--set", "sampler_check.tolerance=0"];
-        place.run(&[&["train", "train.toml", "--run", run], &strict[..], more].concat())
+        let arguments = ["train", "train.toml", "--run", run, "--set", "eval.samples=0"];
+        place.run(&[&arguments[..], more].concat())
     };
     let ended = train("run", &[]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     for line in metrics(&place, "run") {
         assert_eq!(line["sampling/sampling_logp_difference/max"].as_f64(), Some(0.0));
     }
-    let rounded = ["--set", "sampling.weights=bf16"];
+    let rounded = ["--set", "sampling.weights=q8"];
     let ended = train("refused", &rounded);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("a different policy than the trained one"), "{}", ended.stderr);
 
-    let said = "step 1: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps\n";
+    let said = "step 1: sampler and trainer differ by more than 0.001 nats, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps\n";
     let own = "loss.mismatch={level=\"token\", mode=\"truncate\", max=2.0}";
     let corrected = |run: &str, more: &[&str]| {
         let ended = train(run, &[&rounded[..], more].concat());
@@ -159,7 +150,7 @@ fn a_sampler_that_is_not_the_trainer_is_corrected() {
     assert_eq!(by_check, by_hand);
     assert!(by_check[0].contains_key("sampling/importance_sampling_ratio/mean"));
     for (run, above) in [("run", "stop"), ("correct", "correct"), ("own", "correct")] {
-        let expected = format!("[sampler_check]\ntolerance = 0.0\nabove = \"{above}\"\n");
+        let expected = format!("[sampler_check]\nabove = \"{above}\"\n");
         assert!(place.read(&format!("{run}/config.toml")).contains(&expected), "{run}");
     }
 
@@ -168,8 +159,8 @@ fn a_sampler_that_is_not_the_trainer_is_corrected() {
     assert!(usual.iter().all(|line| !line.contains_key("sampling/corrected")));
     let arguments = ["train", "train.toml", "--run", "none", "--set"];
     place.refuse(
-        &[&arguments[..], &["sampler_check.tolerance=-1"]].concat(),
-        str!["--set sampler_check.tolerance=-1: sampler_check.tolerance = -1 is out of range; expected 0 or more"],
+        &[&arguments[..], &["sampler_check.tolerance=0.1"]].concat(),
+        str!["--set sampler_check.tolerance=0.1: this key was removed, so delete it: sampler_check.tolerance (it is 0.001; sampler_check.above = \"correct\" admits larger differences)"],
     );
     place.refuse(
         &[&arguments[..], &["sampler_check.above=ignore"]].concat(),
@@ -292,7 +283,7 @@ fn the_reward_scores_a_molecule_once_and_a_run_ends_after_its_calls() {
     for verify in [&[][..], &["--verify"]] {
         let ended = place.succeed(&[&["train", "--resume", "run"], verify].concat());
         let line = format!(
-            "finished     run: it ended after step {last} of 100, at train.max_reward_calls;"
+            "finished     run: it ended after step {last} of 100, because the reward has scored 30 distinct completions (train.max_reward_calls);"
         );
         assert!(ended.stdout.contains(&line), "{}", ended.stdout);
         assert_eq!(place.files(), files);

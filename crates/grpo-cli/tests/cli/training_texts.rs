@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 use snapbox::data::Inline;
 use snapbox::{IntoData, str};
 
+use crate::resume;
 use crate::support::Place;
-use crate::texts::{CONTEXT, config, distance, entries, logprobs, objects};
+use crate::texts::{CONTEXT, config, distance, entries, logprobs};
 
 /// A configuration that trains an adapter for the model `m`.
 pub(crate) const TRAIN: &str = r#"run = "run"
@@ -72,15 +73,7 @@ fn without_lora() -> String {
 
 /// Returns the lines of `metrics.jsonl` without timings.
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
-    let mut lines = objects(&place.read(&format!("{run}/metrics.jsonl")));
-    for line in &mut lines {
-        let times = ["step_time", "tokens_per_second"];
-        line.retain(|name, _| {
-            !["time/", "memory/"].iter().any(|folder| name.starts_with(folder))
-                && !times.contains(&name.as_str())
-        });
-    }
-    lines
+    resume::metrics(&place.path(run))
 }
 
 #[test]

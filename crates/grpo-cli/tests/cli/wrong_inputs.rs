@@ -177,7 +177,7 @@ fn a_run_inside_a_model_or_a_run_is_refused() {
     assert!(ended.stderr.contains("part of the path is not a folder"), "{}", ended.stderr);
     let ended = place.run(&["man", "train.toml"]);
     assert!(
-        ended.stderr.ends_with("train.toml: a file with this name exists\n"),
+        ended.stderr.ends_with("train.toml is a file; choose another folder\n"),
         "{}",
         ended.stderr
     );

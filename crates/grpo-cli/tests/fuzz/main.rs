@@ -4,6 +4,7 @@
 //! Each reader is tested with a few hundred files. `FUZZ_SECONDS=3600 cargo xtask test --test fuzz`
 //! tests each reader for an hour.
 #![expect(clippy::print_stdout, reason = "says how many files it tried")]
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod mutate;
 

@@ -10,6 +10,7 @@
 //! - `long` blocks only run with `GRPO_LONG_PAGES=1 cargo xtask test --test pages`.
 //! - `numbers-vary` blocks print numbers that depend on the machine.
 //! - `ignore` blocks cannot be tested, e.g. because they download files.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 use std::ffi::OsString;
 use std::fs;

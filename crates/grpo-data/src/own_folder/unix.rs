@@ -1,4 +1,5 @@
 //! Access relative to an open folder.
+#![expect(clippy::disallowed_methods, reason = "the one place where files are opened")]
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};

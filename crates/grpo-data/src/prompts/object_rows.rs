@@ -3,7 +3,7 @@
 use super::json_rows::{LineFault, object};
 use super::rows::Rows;
 use crate::DataError;
-use crate::origin::FileOrigin;
+use crate::origin::{FileOrigin, Records};
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -32,7 +32,7 @@ impl ObjectReader {
     /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is
     /// not a valid Parquet file.
     pub fn open(path: &Path, keys: &str) -> Result<Self, DataError> {
-        let (origin, rows) = Rows::open(path, Some(keys))?;
+        let (origin, rows) = Rows::open(path, Records::Keys(keys))?;
         Ok(Self { origin, rows })
     }
 

@@ -3,7 +3,7 @@
 use super::json_rows::JsonRows;
 use super::parquet_rows::ParquetRows;
 use crate::DataError;
-use crate::origin::{FileOrigin, open_file};
+use crate::origin::{FileOrigin, RECORD_ENDINGS, Records, open_file};
 use std::path::Path;
 
 pub(super) enum Rows {
@@ -13,19 +13,15 @@ pub(super) enum Rows {
 }
 
 impl Rows {
-    /// Opens a file. Its extension determines the format. `keys` are those of a record, if a text alone
-    /// is not one.
-    pub(super) fn open(path: &Path, keys: Option<&str>) -> Result<(FileOrigin, Self), DataError> {
+    /// Opens a file. Its extension determines the format.
+    pub(super) fn open(path: &Path, needs: Records<'_>) -> Result<(FileOrigin, Self), DataError> {
         let (origin, ending) = FileOrigin::new(path);
         let rows = match ending.as_str() {
             "jsonl" | "json" => Self::Json(JsonRows::new(origin.decoded(open_file(path)?))),
             "parquet" if !origin.compressed => {
                 Self::Parquet(ParquetRows::new(open_file(path)?, &origin)?)
             }
-            _ => {
-                let expected = "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
-                return Err(origin.unknown_format(expected, keys));
-            }
+            _ => return Err(origin.unknown_format(RECORD_ENDINGS, needs)),
         };
         Ok((origin, rows))
     }

@@ -198,7 +198,7 @@ impl<'a> State<'a> {
     /// Applies the best move or swap until no change improves the split. The loop terminates
     /// because each change decreases the cost, which can only take a finite number of values.
     fn improve(&mut self) {
-        while let Some((from, kind, to, back)) = self.best_change() {
+        while let Some(Change { kind, from, to, back }) = self.best_change() {
             self.shift(kind, from, to);
             if let Some(back) = back {
                 self.shift(back, to, from);
@@ -206,8 +206,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Returns the best move of a block, optionally in exchange for a block of another kind.
-    fn best_change(&self) -> Option<(usize, usize, usize, Option<usize>)> {
+    /// Returns the best move of a block.
+    fn best_change(&self) -> Option<Change> {
         let kinds = self.counts.len();
         let exchange = kinds * kinds <= MOST_EXCHANGES;
         let mut best = (-LEAST, None);
@@ -224,7 +224,7 @@ impl<'a> State<'a> {
                         };
                         let cost = self.cost(to, change) + self.cost(from, |at| -change(at));
                         if cost < best.0 {
-                            best = (cost, Some((from, kind, to, back)));
+                            best = (cost, Some(Change { kind, from, to, back }));
                         }
                     }
                 }
@@ -245,6 +245,15 @@ impl<'a> State<'a> {
             self.shift(smallest.expect("it has blocks"), from, empty);
         }
     }
+}
+
+/// A move of a block between two parts.
+struct Change {
+    kind: usize,
+    from: usize,
+    to: usize,
+    /// The kind of the block that is moved back in exchange.
+    back: Option<usize>,
 }
 
 #[cfg(test)]

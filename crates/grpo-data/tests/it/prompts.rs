@@ -1,6 +1,7 @@
 use flate2::{Compression, write::GzEncoder};
 use grpo_data::{
-    CompletionSource, Message, PromptReader, PromptRecord, PromptSource, nested_field,
+    CompletionSource, FileOrigin, Message, PromptReader, PromptRecord, PromptSource, Records,
+    nested_field,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -143,10 +144,9 @@ fn the_name_of_a_file_tells_its_format() {
             "python3 -c 'import csv, json, sys; sys.stdin.reconfigure(encoding=\"utf-8-sig\", newline=\"\"); rows = list(sys.stdin); separator = max(\"{separators}\", key=\"\".join(rows[:1]).count); numbers = (\"likes\", \"retweets\", \"followers\", \"seconds\"); [print(json.dumps({{key: json.loads(cell) if key.endswith(numbers) else cell for key, cell in row.items() if key and cell}})) for row in csv.DictReader(rows, delimiter=separator)]'"
         )
     };
-    let lines = |command: &str| {
-        format!(
-            "; `{command}` makes each line a prompt, and `{{text: .}}` a text to learn or to score"
-        )
+    let lines = |key: &str, files: &str| {
+        let program = r#"sub("\\s+$"; "") | select(. != "")"#;
+        format!("; `jq -Rc '{program} | {{{key}: .}}' {files}` makes each line a {key}")
     };
     for (name, is, remedy) in [
         (
@@ -162,14 +162,32 @@ fn the_name_of_a_file_tells_its_format() {
                 table(r"\t")
             ),
         ),
-        ("a.txt", "is plain text", lines("jq -Rc '{prompt: .}' < a.txt > a.jsonl")),
-        ("a.smi", "is a list of molecules", lines("jq -Rc '{prompt: .}' < a.smi > a.jsonl")),
+        ("a.txt", "is plain text", lines("prompt", "< a.txt > a.jsonl")),
+        ("a.smi", "is a list of molecules", lines("prompt", "< a.smi > a.jsonl")),
         ("a.xlsx", "is a spreadsheet", String::new()),
         ("a.zip", "is an archive", String::new()),
     ] {
         let said = format!("`{name}` {is}, which cannot be read here; {expected}{remedy}");
         assert_eq!(error(name), said);
     }
+    let texts = PromptReader::open_texts(Path::new("a.txt")).err().unwrap().to_string();
+    assert!(texts.ends_with(&lines("text", "< a.txt > a.jsonl")), "{texts}");
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let a_file = expected.replace("expected a name", "expected a file with a name");
+    assert_eq!(error(folder), format!("`{folder}` is a folder; {a_file}"));
+    // Where molecules are read, too.
+    let either = |name: &str| {
+        let (origin, _) = FileOrigin::new(Path::new(name));
+        origin.unknown_format("`.smi`, `.csv` or `.jsonl`", Records::Lines("text")).to_string()
+    };
+    let renamed = "; if each line is a SMILES, rename it to end in `.smi`";
+    assert!(either("a.smiles").ends_with(renamed), "{}", either("a.smiles"));
+    assert!(either("a.txt").ends_with(&format!("{renamed}{}", lines("text", "< a.txt > a.jsonl"))));
+    assert!(
+        either("a.tsv")
+            .ends_with("; rename it to end in `.csv`, which may have tabs between its cells")
+    );
     assert!(error("parquet").starts_with("cannot determine the format"));
     assert!(error("a.parquet.gz").starts_with("cannot determine the format"));
     assert_eq!(error("none.jsonl"), "`none.jsonl` does not exist; check the path");

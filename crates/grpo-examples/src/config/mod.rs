@@ -56,7 +56,7 @@ fn run(arguments: &ConfigArguments) -> anyhow::Result<()> {
 }
 
 fn print_schema(name: &str) -> anyhow::Result<()> {
-    let names: Vec<String> = names().into_iter().map(str::to_owned).collect();
+    let names: Vec<String> = names()?.into_iter().map(str::to_owned).collect();
     if !names.iter().any(|known| known == name) {
         let hint = match nearest(&names, name) {
             Some(near) => format!("did you mean '{near}'?"),

@@ -28,12 +28,19 @@ impl File {
 const FOLDER: &str = "configs/schema/";
 
 /// Returns the names of the schemas that the program contains: training first, then the others.
-pub(super) fn names() -> Vec<&'static str> {
+///
+/// # Errors
+/// Returns an error if it contains none.
+pub(super) fn names() -> anyhow::Result<Vec<&'static str>> {
     let name = |path: &'static str| path.strip_prefix(FOLDER)?.strip_suffix(".json");
     let mut names: Vec<&str> = FILES.iter().filter_map(|file| name(file.path)).collect();
     let first = |name: &str| !["train", "pretrain"].contains(&name);
     names.sort_by_key(|name| (first(name), *name == "pretrain", *name));
-    names
+    anyhow::ensure!(
+        !names.is_empty(),
+        "this program was built without {FOLDER}*.json, which describe the keys; build it in a complete checkout"
+    );
+    Ok(names)
 }
 
 /// Returns the text of a schema.
@@ -91,13 +98,13 @@ impl Reference {
     /// Reads the schemas that the program contains.
     ///
     /// # Errors
-    /// Returns an error if the program itself is damaged.
+    /// Returns an error if the program contains no schemas, or is damaged.
     pub(super) fn read() -> anyhow::Result<Self> {
         let read = |name: &'static str| {
             let schema = serde_json::from_str(&schema_text(name)?)?;
             Ok::<_, anyhow::Error>(File::new(name.to_owned(), schema))
         };
-        Ok(Self::new(names().into_iter().map(read).collect::<Result<_, _>>()?))
+        Ok(Self::new(names()?.into_iter().map(read).collect::<Result<_, _>>()?))
     }
 
     /// Lists the sections of all files.
@@ -219,9 +226,9 @@ impl<'a> Walk<'a> {
         if first.is_none() {
             match forms(table) {
                 Some(forms) => {
-                    for (tag, value, form) in forms {
-                        let meaning = text(form).unwrap_or_default();
-                        self.table(&place, Some((tag, value)), form, meaning);
+                    for Form { tag, value, keys } in forms {
+                        let meaning = text(keys).unwrap_or_default();
+                        self.table(&place, Some((tag, value)), keys, meaning);
                     }
                 }
                 None if is_table(table) => self.table(&place, None, table, meaning.clone()),
@@ -280,8 +287,18 @@ fn is_table(schema: &Value) -> bool {
     schema["properties"].is_object()
 }
 
-/// Returns the forms of a table that a key such as `type` selects: its name, its value and the keys.
-fn forms(schema: &Value) -> Option<Vec<(String, String, &Value)>> {
+/// A form of a table that a key such as `type` selects.
+struct Form<'a> {
+    /// Name of the key.
+    tag: String,
+    /// Its value.
+    value: String,
+    /// Schema of all keys of this form.
+    keys: &'a Value,
+}
+
+/// Returns the forms of a table.
+fn forms(schema: &Value) -> Option<Vec<Form<'_>>> {
     let form = |form: &'_ Value| -> Option<(String, String)> {
         let properties = form.get("properties")?.as_object()?;
         let tag = |(tag, value): (&String, &Value)| {
@@ -292,7 +309,7 @@ fn forms(schema: &Value) -> Option<Vec<(String, String, &Value)>> {
     let variants = schema.get("oneOf")?.as_array()?;
     // A table without the key has no keys of its own.
     let variants = variants.iter().filter(|variant| variant.get("not").is_none());
-    variants.map(|variant| form(variant).map(|(tag, value)| (tag, value, variant))).collect()
+    variants.map(|keys| form(keys).map(|(tag, value)| Form { tag, value, keys })).collect()
 }
 
 /// Formats a value as in TOML.

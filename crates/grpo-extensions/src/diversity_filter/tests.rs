@@ -1,13 +1,13 @@
 //! Tests of the diversity filter.
 
 use grpo_data::Scored;
-use grpo_train::GrpoConfig;
+use grpo_train::{GrpoConfig, Guards, Metrics};
 use proptest::prelude::*;
 
 use super::*;
-use crate::BucketFn;
 use crate::similar_texts::tests::Numbers;
 use crate::test_groups::group;
+use crate::{BucketFn, check_extensions, diversity_bonus};
 
 fn apply(filter: &mut DiversityFilter, groups: &mut [Group]) -> [f64; 3] {
     filter.apply(groups, &Ranks::alone()).unwrap()
@@ -203,16 +203,19 @@ fn what_a_filter_cannot_be_used_with() {
     )
     .unwrap();
     let filter = parse("[diversity_filter]\nbucket = \"text\"").unwrap().unwrap();
-    let check = |config: &GrpoConfig, extensions: &[&'static str]| {
-        filter.check(&ConfiguredRun { config, extensions, has_prompts: false })
+    let check = |config: &GrpoConfig, used: &[&Arc<dyn ExtensionConfig<()>>]| {
+        let used: Vec<_> = used.iter().map(|of| Arc::clone(of)).collect();
+        check_extensions(&used, config, false)
     };
-    check(&config, &[SECTION]).unwrap();
+    check(&config, &[&filter]).unwrap();
+    let bonus = toml::from_str("[diversity_bonus]\nweight = 0.1\nmeasure = \"bleu\"").unwrap();
+    let bonus = (diversity_bonus::kind::<()>().parse)(bonus, &[]).unwrap().unwrap();
     assert_eq!(
-        check(&config, &[SECTION, "diversity_bonus"]).unwrap_err().to_string(),
-        "diversity_filter and diversity_bonus cannot be combined; remove one of them"
+        check(&config, &[&bonus, &filter]).unwrap_err().to_string(),
+        "diversity_bonus and diversity_filter cannot be combined; remove one of them"
     );
     config.advantage.aggregation = Aggregation::NormalizeThenSum;
-    let error = check(&config, &[SECTION]).unwrap_err().to_string();
+    let error = check(&config, &[&filter]).unwrap_err().to_string();
     assert!(error.contains("does not compute"), "{error}");
     let unknown = parse("[diversity_filter]\nbucket = \"scafold\"").unwrap_err();
     assert_eq!(
@@ -221,6 +224,25 @@ fn what_a_filter_cannot_be_used_with() {
     );
     assert_eq!(unknown.key, "diversity_filter.bucket");
     assert!(parse("diversity_filter = 3").unwrap_err().to_string().contains("expected a table"));
+}
+
+/// The guard says what the metric of the filter means.
+#[test]
+fn its_default_guard_explains_itself() {
+    let config = config(2, BucketPenalty::Step);
+    let filter = ConfiguredFilter { config, bucketing: Bucketing::TEXT };
+    let guards = ExtensionConfig::<()>::guards(&filter);
+    let mut guards = Guards::new(&guards);
+    let penalized = METRICS.iter().find(|metric| metric.name == "diversity_filter/penalized");
+    let mut metrics = Metrics::default();
+    metrics.push_declared(penalized.unwrap(), 0.75);
+    let triggers = (1..=5).flat_map(|step| guards.observe(step, &metrics));
+    assert_eq!(
+        triggers.map(|trigger| trigger.message).collect::<Vec<_>>(),
+        [
+            "step 5: diversity_filter/penalized was 0.75, above 0.5, 5 steps in a row: mode collapse: most rewarded completions fall into diversity filter buckets that are filling up"
+        ]
+    );
 }
 
 /// Values of `1 − 1/(1 + e^(−(2n/L − 1)/0.15))`, computed with another program.

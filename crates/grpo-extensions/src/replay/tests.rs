@@ -125,20 +125,6 @@ fn proposals_stay_within_the_calls_that_are_left() {
 }
 
 #[test]
-fn the_number_of_replayed_completions_increases_linearly() {
-    let archive = archive(&CALLS);
-    let counts = |text| {
-        let replay = replay(settings(text));
-        let count =
-            |step| replay.group(&archive, &Prompt::of_ids(0, vec![0]), step, 0).samples.len();
-        [0, 1, 2, 3, 4, u32::MAX].map(count)
-    };
-    assert_eq!(counts("samples = 4"), [4; 6]);
-    assert_eq!(counts("samples = 4\nwarmup_steps = 4"), [2, 2, 3, 4, 4, 4]);
-    assert_eq!(counts("samples = 4\nwarmup_steps = 4294967295"), [2, 2, 2, 2, 2, 4]);
-}
-
-#[test]
 fn replayed_completions_are_distinct_forms_of_the_best_with_their_scores() {
     let archive = archive(&CALLS);
     let replay = replay(settings("samples = 3\ncapacity = 3\nrandomize = 0.5"));
@@ -189,10 +175,11 @@ fn proposals_are_new() {
 fn learner(loss: &str) -> Learner<Transformer> {
     let config = MolGptConfig::new(5, 16, 1, 2, 8).to_config().unwrap();
     let policy = Transformer::random(&config, 3, &Device::flex().autodiff()).unwrap();
-    let config: GrpoConfig = toml::from_str(&format!(
-        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
+    let mut config: GrpoConfig = toml::from_str(&format!(
+        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}",
     ))
     .unwrap();
+    config.sampler_check.tolerance = 1e9;
     // The reference differs from the policy.
     let reference = config_reference(&policy);
     Learner::new(policy, reference, &config).unwrap()

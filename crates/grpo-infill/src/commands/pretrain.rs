@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     Characters, CriticConfig, DEFAULT_EVAL_BATCHES, InfillerConfig, MaskedData, MaskedLmConfig,
-    MaskedLmObjective, MaskingPlan, ModifierConfig, Passages, SequenceScorer,
+    MaskedLmObjective, MaskingPlan, ModifierConfig, PassageOptions, Passages, SequenceScorer,
 };
 use anyhow::Context;
 use burn::tensor::Device;
@@ -14,7 +14,7 @@ use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::sections::{InfillerFiles, LoadedInfiller, PassageSection, passed};
+use crate::sections::{InfillerFiles, LoadedInfiller, passed, read_passages};
 use grpo_task::args::RunArguments;
 use grpo_task::checkpoint::CheckpointSection;
 use grpo_task::config::Origin;
@@ -37,7 +37,7 @@ pub(crate) struct MaskedLmFile {
     /// Infiller folder to start from, with its characters and sizes; excludes `[model]`.
     #[serde(default)]
     start: Option<PathBuf>,
-    data: PassageSection,
+    data: PassageOptions,
     masking: MaskingPlan,
     /// Size of the new model.
     #[serde(default)]
@@ -95,7 +95,8 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
     let settings = file.settings(&origin)?;
     if arguments.check {
         let start = file.start.iter().map(|path| ("model", path));
-        let inputs = start.chain([("data", &file.data.file)]);
+        let judge = file.modifiers.judge.iter().map(|judge| ("judge", &judge.model));
+        let inputs = start.chain([("data", &file.data.file)]).chain(judge);
         say_checked(arguments.configuration()?, &file.run, arguments.force, inputs)?;
         return Ok(());
     }
@@ -201,12 +202,12 @@ impl Beginning {
                 let loaded = LoadedInfiller::load(start, device)
                     .with_context(|| format!("start = \"{}\"", start.display()))?;
                 loaded.sees(&file.data, start)?;
-                let passages = file.data.read(Some(loaded.characters()))?;
+                let passages = read_passages(&file.data, Some(loaded.characters()))?;
                 let LoadedInfiller { spec, model, files } = loaded;
                 Ok(Self { spec, model, passages, files })
             }
             ModelSource::New(sizes) => {
-                let passages = file.data.read(None)?;
+                let passages = read_passages(&file.data, None)?;
                 let characters = passages.characters();
                 let InfillerSection { n_layer, n_head, n_embd, critic } = *sizes;
                 let (vocabulary, length) = (characters.len(), file.data.length);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::{
     Corruption, FillSettings, InfillerConfig, JudgeConfig, JudgeData, JudgeGate, JudgeObjective,
     JudgeReport, JudgeScaling, JudgeValidationConfig, MASKING, MaskedData, MaskedLmConfig,
-    MaskedLmObjective, MaskedStream, Masking, MaskingPlan, Passages, SequenceScorer, Split,
-    measure_judge,
+    MaskedLmObjective, MaskedStream, Masking, MaskingPlan, PassageOptions, Passages,
+    SequenceScorer, Split, measure_judge,
 };
 use anyhow::Context;
 use burn::tensor::Device;
@@ -18,7 +18,7 @@ use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::sections::{InfillerFiles, JudgeFiles, LoadedInfiller, PassageSection, against};
+use crate::sections::{InfillerFiles, JudgeFiles, LoadedInfiller, against, read_passages};
 use grpo_task::args::RunArguments;
 use grpo_task::checkpoint::CheckpointSection;
 use grpo_task::config::Origin;
@@ -45,7 +45,7 @@ pub(crate) struct JudgeFile {
     /// (`n_layer`, `n_head`, `n_embd`).
     #[serde(default = "yes")]
     start_from_infiller: bool,
-    data: PassageSection,
+    data: PassageOptions,
     masking: MaskingPlan,
     /// Size of a judge trained from scratch.
     #[serde(default)]
@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let infiller = LoadedInfiller::load(&file.infiller, &device)
         .with_context(|| format!("infiller = \"{}\"", file.infiller.display()))?;
     infiller.sees(&file.data, &file.infiller)?;
-    let passages = file.data.read(Some(infiller.characters()))?;
+    let passages = read_passages(&file.data, Some(infiller.characters()))?;
     let (spec, mut judge) = beginning(&file, &infiller, &device)?;
     drop(phase);
     let plan = file.masking.clone().for_judge();

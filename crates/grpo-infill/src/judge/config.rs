@@ -1,8 +1,8 @@
 //! Judge training configuration.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Ranges};
 use grpo_logprob::SamplingSettings;
-use grpo_train::{StepsConfig, TransferConfig, distribution_fault, in_range};
+use grpo_train::{StepsConfig, TransferConfig, in_range};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ impl JudgeConfig {
 }
 
 /// Sampling settings that the infiller uses to fill the blanks in training text.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields, default)]
 pub struct FillSettings {
     /// Divides the infiller's logits.
@@ -64,7 +64,7 @@ impl Default for FillSettings {
 
 impl FillSettings {
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
-        self.settings().check().map_err(|fault| distribution_fault("fill", &fault))
+        self.check_ranges("fill")
     }
 
     pub(super) fn settings(&self) -> SamplingSettings {

@@ -132,7 +132,6 @@ impl<'a> JudgeExamples<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
 
     use crate::InfillerConfig;
     use crate::{
@@ -150,10 +149,13 @@ mod tests {
         let line = |i: usize| "abcde".chars().cycle().skip(i).take(2 + i % 20).collect::<String>();
         let text: Vec<String> =
             (0..200).map(|i| format!("{}{}", line(i), "f".repeat(i / 20))).collect();
-        let options =
-            PassageOptions { length: LENGTH, unit: PassageUnit::Line, validation_fraction: 0.2 };
-        let passages =
-            Passages::from_text(&text.join("\n"), Path::new("text"), &options, None).unwrap();
+        let options = PassageOptions {
+            file: "text".into(),
+            length: LENGTH,
+            unit: PassageUnit::Line,
+            validation_fraction: 0.2,
+        };
+        let passages = Passages::from_text(&text.join("\n"), &options, None).unwrap();
         let passages = Arc::new(passages);
         let stages = vec![Masking::Random { min_ratio: 0.1, max_ratio: 0.9 }];
         let plan = MaskingPlan::new(stages, Corruption::None).unwrap();

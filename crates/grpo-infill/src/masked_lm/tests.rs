@@ -4,7 +4,6 @@ use crate::{
     InfillerConfig, MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit,
     Passages, Split,
 };
-use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
@@ -15,8 +14,13 @@ use super::*;
 
 fn data() -> MaskedData {
     let text = "abcdeabcdacbde".repeat(20);
-    let options = PassageOptions { length: 9, unit: PassageUnit::Window, validation_fraction: 0.2 };
-    let passages = Passages::from_text(&text, Path::new("text"), &options, None).unwrap();
+    let options = PassageOptions {
+        file: "text".into(),
+        length: 9,
+        unit: PassageUnit::Window,
+        validation_fraction: 0.2,
+    };
+    let passages = Passages::from_text(&text, &options, None).unwrap();
     let passages = Arc::new(passages);
     let plan = MaskingPlan::new(
         vec![Masking::Random { min_ratio: 0.2, max_ratio: 0.8 }],
@@ -179,14 +183,8 @@ fn judge_of(data: &MaskedData, length: usize) -> SequenceScorer {
 }
 
 fn steps() -> StepsConfig {
-    let optimizer = grpo_train::OptimizerConfig {
-        learning_rate: 1e-3,
-        betas: [0.9, 0.95],
-        epsilon: 1e-8,
-        weight_decay: 0.0,
-        weight_decay_on: grpo_train::Decayed::Linear,
-        max_grad_norm: 1.0,
-    };
+    let new = grpo_train::OptimizerConfig::new(1e-3);
+    let optimizer = grpo_train::OptimizerConfig { weight_decay: 0.0, ..new };
     StepsConfig {
         steps: 10,
         batch_size: 6,

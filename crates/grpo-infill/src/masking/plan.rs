@@ -14,7 +14,7 @@ pub struct MaskingPlan {
     corruption: Corruption,
 }
 
-/// What replaces the characters selected by [`Masking::Random`] and [`Masking::Sticky`].
+/// What replaces the characters selected by stages of type `random` and `sticky`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Corruption {
@@ -36,7 +36,7 @@ pub enum MaskingPreset {
     /// Fourteen stages that range from a few isolated blanks to nine tenths of a passage, for
     /// evaluation.
     Validation,
-    /// [`Self::Complex`] plus line replacement, for judges.
+    /// The stages of `complex` plus line replacement, for judges.
     SpanAndLines,
 }
 

@@ -1,10 +1,11 @@
 //! Passage options and statistics.
 
 use clap::ValueEnum;
-use grpo_data::DataError;
+use grpo_data::{ConfigFault, Ranges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 
 /// The unit of text that forms a passage.
 #[derive(
@@ -28,16 +29,27 @@ pub enum PassageUnit {
     Window,
 }
 
-/// Options for creating passages.
-#[derive(Clone, Debug, PartialEq)]
+/// The configuration section for passages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
+#[serde(deny_unknown_fields)]
 pub struct PassageOptions {
-    /// Maximum number of characters in a passage. Must be at least 2.
+    /// UTF-8 text or file of molecules; all characters must be in the infiller's `characters.json`.
+    #[schemars(extend("x-basic" = true))]
+    pub file: PathBuf,
+    /// Maximum characters of a passage, at most the model's `block_size`.
+    #[schemars(range(min = 2, max = 1048576), extend("x-basic" = true))]
     pub length: usize,
-    /// Unit of text that forms a passage.
+    /// What a passage is.
+    #[serde(default)]
     pub unit: PassageUnit,
-    /// Fraction of the file, at its end, that is held out for validation. Must be between 0 and 1,
-    /// exclusive.
+    /// Fraction held out, at the end of the file.
+    #[serde(default = "default_validation_fraction")]
+    #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
     pub validation_fraction: f64,
+}
+
+fn default_validation_fraction() -> f64 {
+    0.1
 }
 
 /// Statistics about a file.
@@ -72,16 +84,18 @@ impl PassageUnit {
 }
 
 impl PassageOptions {
-    pub(super) fn check(&self) -> Result<(), DataError> {
+    /// Validates the options of `section` without reading the file. Without a name, the errors have only
+    /// those of the options.
+    pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
+        self.check_ranges(section)?;
         let fraction = self.validation_fraction;
-        if self.length < 2 {
-            return Err(DataError::setting("length", self.length, "at least 2 characters"));
+        if fraction > 0.0 && fraction < 1.0 {
+            return Ok(());
         }
-        if !(fraction > 0.0 && fraction < 1.0) {
-            let expected = "a number between 0 and 1 (0.1 holds out the last tenth of the file)";
-            return Err(DataError::setting("validation_fraction", fraction, expected));
-        }
-        Ok(())
+        let dot = if section.is_empty() { "" } else { "." };
+        let key = format!("{section}{dot}validation_fraction");
+        let expected = "a number between 0 and 1 (0.1 holds out the last tenth of the file)";
+        Err(ConfigFault::out_of_range(key, fraction, expected))
     }
 }
 

@@ -206,11 +206,15 @@ fn prompts_that_no_filling_of_can_be_judged_are_refused() {
 #[test]
 fn weights_that_are_no_mean_are_refused() {
     let folder = judge_folder("abc", 1);
-    for (weights, sum) in [([0.5, 0.4], "0.9"), ([1.5, -0.5], "1"), ([f64::NAN, 0.0], "NaN")] {
+    for (weights, expected) in [
+        (
+            [0.5, 0.4],
+            "reward.judge_weight and reward.recovery_weight must be at least 0 and sum to 1, but they sum to 0.9",
+        ),
+        ([1.5, -0.5], "reward.recovery_weight = -0.5 is out of range; expected 0 or more"),
+        ([f64::NAN, 0.0], "reward.judge_weight = NaN is out of range; expected 0 or more"),
+    ] {
         let config = infill(folder.path(), None, weights);
-        let expected = format!(
-            "reward.judge_weight and reward.recovery_weight must be at least 0 and sum to 1, but they sum to {sum}"
-        );
         assert_eq!(refusal(&config), expected);
         // No file has to be read.
         assert_eq!(config.spec().check().unwrap_err().to_string(), expected);

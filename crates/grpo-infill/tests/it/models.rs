@@ -1,6 +1,5 @@
 //! Shared passages, models and a recorder for tests of infillers and judges.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -20,8 +19,13 @@ pub(crate) fn passages(length: usize) -> Arc<Passages> {
 }
 
 pub(crate) fn of_text(text: &str, length: usize) -> Arc<Passages> {
-    let options = PassageOptions { length, unit: PassageUnit::Window, validation_fraction: 0.25 };
-    Arc::new(Passages::from_text(text, Path::new("text"), &options, None).unwrap())
+    let options = PassageOptions {
+        file: "text".into(),
+        length,
+        unit: PassageUnit::Window,
+        validation_fraction: 0.25,
+    };
+    Arc::new(Passages::from_text(text, &options, None).unwrap())
 }
 
 pub(crate) fn random(max_ratio: f64) -> MaskingPlan {

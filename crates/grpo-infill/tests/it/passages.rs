@@ -81,7 +81,9 @@ fn texts_and_files_of_molecules_are_read_plain_and_compressed() {
         }
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let passages = Passages::read(&path, &options(PassageUnit::Line, 8), None).unwrap();
+        let passages =
+            Passages::read(&PassageOptions { file: path, ..options(PassageUnit::Line, 8) }, None)
+                .unwrap();
         assert_eq!(drawn(&passages, Split::Train, 50), texts(["CCO", "NC"]), "{name}");
         assert_eq!(drawn(&passages, Split::Validation, 20), texts(["CF"]), "{name}");
     };
@@ -101,7 +103,9 @@ fn reports_an_unknown_character_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = write(&folder, name, text);
         let options = options(PassageUnit::Line, 8);
-        let error = Passages::read(&path, &options, Some(&known)).unwrap_err().to_string();
+        let error = Passages::read(&PassageOptions { file: path, ..options.clone() }, Some(&known))
+            .unwrap_err()
+            .to_string();
         let place = format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR);
         assert_eq!(error.replace(&place, ""), expect);
     };
@@ -116,6 +120,15 @@ fn reports_an_unknown_character_with_its_line() {
         "smiles\n\nCN\n\nFC\nNN\n",
         "a.smi:5: 'F' (character 1 of \"FC\") is not one of the 3 characters of the model; replace it, or train a model on text that has it",
     );
+    for unit in [PassageUnit::Lines, PassageUnit::Window] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = write(&folder, "a.smi", "CN\nOC\n");
+        let shown =
+            format!("`{}` has several lines, but the model has no line break", file.display());
+        let error = Passages::read(&PassageOptions { file, ..options(unit, 8) }, Some(&known));
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(&shown) && error.contains("`--unit line`"), "{error}");
+    }
     let fits = read("CN\nOC\n", &options(PassageUnit::Line, 8)).unwrap();
     assert_eq!(fits.characters(), &known);
 }
@@ -172,12 +185,12 @@ fn options_outside_their_ranges_are_refused_by_name() {
     let check = |options: PassageOptions, expect: &str| {
         assert_eq!(read("one\ntwo\nthree\n", &options).unwrap_err(), expect);
     };
-    check(with(|one| one.length = 1), "`length` is 1; expected at least 2 characters");
+    check(with(|one| one.length = 1), "length = 1 is out of range; expected 2 to 1048576");
     for (fraction, shown) in [(0.0, "0"), (1.0, "1"), (-0.1, "-0.1"), (f64::NAN, "NaN")] {
         check(
             with(|one| one.validation_fraction = fraction),
             &format!(
-                "`validation_fraction` is {shown}; expected a number between 0 and 1 (0.1 holds out the last tenth of the file)"
+                "validation_fraction = {shown} is out of range; expected a number between 0 and 1 (0.1 holds out the last tenth of the file)"
             ),
         );
     }
@@ -192,7 +205,9 @@ fn files_that_cannot_be_read_are_refused_with_the_reason() {
         if let Some(bytes) = bytes {
             std::fs::write(&path, bytes).unwrap();
         }
-        let error = Passages::read(&path, &lines, None).unwrap_err().to_string();
+        let error = Passages::read(&PassageOptions { file: path, ..lines.clone() }, None)
+            .unwrap_err()
+            .to_string();
         let place = format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR);
         let error = error.replace(&place, "");
         assert!(error.starts_with(expect), "{error}");
@@ -218,7 +233,7 @@ proptest! {
         lines in any_lines(), unit in 0usize..3, length in 2usize..20, fraction in 0.01f64..0.99
     ) {
         let unit = [PassageUnit::Lines, PassageUnit::Line, PassageUnit::Window][unit];
-        let options = PassageOptions { length, unit, validation_fraction: fraction };
+        let options = PassageOptions { validation_fraction: fraction, ..options(unit, length) };
         let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let Ok(passages) = read(&text, &options) else { return Ok(()) };
         let rng = CounterRng::new(3, MASKING);
@@ -248,7 +263,7 @@ proptest! {
     fn no_line_is_in_both_halves(n in 2usize..80, unit in 0usize..2, fraction in 0.01f64..0.99) {
         let unit = [PassageUnit::Lines, PassageUnit::Line][unit];
         let text: String = (0..n).map(|i| format!("{i:04}\n")).collect();
-        let options = PassageOptions { length: 10, unit, validation_fraction: fraction };
+        let options = PassageOptions { validation_fraction: fraction, ..options(unit, 10) };
         let passages = read(&text, &options).unwrap();
         let lines = |split| -> BTreeSet<usize> {
             let passages = drawn(&passages, split, 400);

@@ -3,16 +3,16 @@
 use grpo_infill::{
     MASKING, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
 };
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Returns options that hold out a fifth of the text.
 pub(crate) fn options(unit: PassageUnit, length: usize) -> PassageOptions {
-    PassageOptions { length, unit, validation_fraction: 0.2 }
+    PassageOptions { file: "a.txt".into(), length, unit, validation_fraction: 0.2 }
 }
 
 pub(crate) fn read(text: &str, options: &PassageOptions) -> Result<Passages, String> {
-    Passages::from_text(text, Path::new("a.txt"), options, None).map_err(|error| error.to_string())
+    Passages::from_text(text, options, None).map_err(|error| error.to_string())
 }
 
 pub(crate) fn write(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {

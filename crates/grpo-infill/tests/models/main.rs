@@ -1,4 +1,5 @@
 //! Tests of infillers, judges and token classifiers, compared with plain f64 loops.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 #[expect(dead_code, reason = "shared with the tests of grpo-model, which use all of it")]
 #[path = "../../../grpo-model/tests/suite/configs.rs"]

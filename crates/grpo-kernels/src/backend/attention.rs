@@ -171,8 +171,8 @@ struct OfSequence<'a> {
 impl OfSequence<'_> {
     fn add_queries(&mut self, first: usize, kv_head: usize, values: &[f32]) {
         let group = self.heads.query_columns() / self.heads.kv_heads;
-        let (rows, stride, start) = self.columns(0);
-        let rows = rows.chunks_exact_mut(stride).skip(first);
+        let InputColumns { gradient, stride, start } = self.columns(0);
+        let rows = gradient.chunks_exact_mut(stride).skip(first);
         add_rows(rows, start + kv_head * group, values.chunks_exact(group), group);
     }
 
@@ -180,19 +180,36 @@ impl OfSequence<'_> {
     /// `values` are padding and are ignored.
     fn add_keys(&mut self, which: usize, kv_head: usize, values: &[f32], padded: usize) {
         let width = self.heads.width;
-        let (rows, stride, start) = self.columns(which);
-        let rows = rows.chunks_exact_mut(stride);
+        let InputColumns { gradient, stride, start } = self.columns(which);
+        let rows = gradient.chunks_exact_mut(stride);
         add_rows(rows, start + kv_head * width, values.chunks_exact(padded), width);
     }
 
-    /// Returns the gradient of queries, keys or values, along with its row stride and first column.
-    fn columns(&mut self, which: usize) -> (&mut [f32], usize, usize) {
+    /// Returns the gradient of queries, keys or values.
+    fn columns(&mut self, which: usize) -> InputColumns<'_> {
         let (queries, keys) = (self.heads.query_columns(), self.heads.key_columns());
         match &mut self.gradients[..] {
-            [joint] => (joint, queries + 2 * keys, [0, queries, queries + keys][which]),
-            separate => (separate[which], [queries, keys, keys][which], 0),
+            [joint] => InputColumns {
+                gradient: joint,
+                stride: queries + 2 * keys,
+                start: [0, queries, queries + keys][which],
+            },
+            separate => InputColumns {
+                gradient: separate[which],
+                stride: [queries, keys, keys][which],
+                start: 0,
+            },
         }
     }
+}
+
+/// The columns of one input in a gradient.
+struct InputColumns<'a> {
+    gradient: &'a mut [f32],
+    /// Number of columns in a row.
+    stride: usize,
+    /// The first column.
+    start: usize,
 }
 
 fn add_rows<'a, 'b>(

@@ -111,7 +111,7 @@ fn describe(variant: Variant, fields: &Fields<'_>) -> Result<Description, String
 }
 
 /// Rejects models that rotate only a fraction of each head.
-fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), String> {
+pub(super) fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), String> {
     let inner = fields.object("rope_parameters")?;
     for fields in inner.iter().chain([fields]) {
         match fields.optional_number("partial_rotary_factor")? {
@@ -137,7 +137,7 @@ fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), String> {
 
 /// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (older
 /// checkpoints).
-fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, String> {
+pub(super) fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, String> {
     let newer = fields.object("rope_parameters")?;
     let older = fields.object("rope_scaling")?;
     // As in transformers 5, the older key takes precedence unless it is empty.

@@ -230,7 +230,14 @@ fn tensors_that_are_missing_unknown_or_of_another_shape() {
     });
     check_refused(
         folder.path(),
-        "model.safetensors: unexpected tensor 'model.layers.1.mlp.up_proj.weight': this model family does not use it",
+        "model.safetensors: unexpected tensor 'model.layers.1.mlp.up_proj.weight': config.json has 1 layer, but the weights have more; use the config.json that belongs to them",
+    );
+    write(&|weights| {
+        drop(weights.insert("model.layers.0.mlp.third_proj.weight".into(), (vec![1], vec![0.5])))
+    });
+    check_refused(
+        folder.path(),
+        "model.safetensors: unexpected tensor 'model.layers.0.mlp.third_proj.weight': this model family does not use it",
     );
 }
 

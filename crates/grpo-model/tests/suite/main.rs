@@ -1,4 +1,5 @@
 //! Tests of the public interface, compiled into one binary.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod adapters;
 mod cache;

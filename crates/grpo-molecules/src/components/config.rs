@@ -65,6 +65,11 @@ impl FromRegistry for ComponentsConfig {
 
 impl RewardSpec for ComponentsConfig {
     fn check(&self) -> Result<(), ConfigFault> {
+        if self.components.is_empty() {
+            return ConfigFault::refuse(
+                "reward.components is empty; add at least one, for example { property = \"qed\" }",
+            );
+        }
         check_part_names("reward.components", self.components.iter().map(ComponentFields::name))?;
         for (name, reward) in &self.external {
             let spec = reward.spec();

@@ -285,6 +285,11 @@ fn bad_settings_are_refused_with_one_sentence() {
         assert!(fault.contains(words), "{component}: {fault}");
         assert!(!fault.contains('\n'), "{fault}");
     }
+    let none = parse(section(json!([]))).unwrap().build(&Device::flex()).err().unwrap();
+    assert_eq!(
+        none.to_string(),
+        "reward.components is empty; add at least one, for example { property = \"qed\" }"
+    );
     let twice = json!([{"property": "qed"}, {"property": "qed"}]);
     let fault = parse(section(twice)).unwrap().build(&Device::flex()).err().unwrap();
     assert!(fault.to_string().contains("two parts named 'qed'"), "{fault}");

@@ -14,8 +14,7 @@ use grpo_model::Families;
 use grpo_rewards::Reward;
 use grpo_task::models::{Loaded, check_causal};
 use grpo_task::source::{Opened, PromptStream, Source, SourceKind};
-use grpo_task::train_settings::TrainSettings;
-use grpo_train::TrainError;
+use grpo_train::{GrpoConfig, TrainError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -122,7 +121,12 @@ impl Source for ConditionsSection {
         Table::from_iter([("conditions".to_owned(), section.into())])
     }
 
-    fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault> {
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let file = self.file.iter().map(|file| ("conditions", file.clone()));
+        file.chain(self.molecules.iter().map(|file| ("molecules", file.clone()))).collect()
+    }
+
+    fn check(&self, trainer: &GrpoConfig, has_data: bool) -> Result<(), ConfigFault> {
         let drawn = !self.properties.is_empty() || !self.scaffolds.is_empty();
         let given = [self.file.is_some(), self.molecules.is_some(), drawn];
         if given.iter().filter(|is_given| **is_given).count() != 1 {
@@ -143,7 +147,7 @@ impl Source for ConditionsSection {
                 "a run has either [conditions] or [data]; remove one".to_owned(),
             );
         }
-        if settings.eval.file.is_some() {
+        if trainer.eval.file.is_some() {
             return Self::fault(
                 "",
                 "eval.file contains prompts, which [conditions] replaces; remove it".to_owned(),
@@ -201,14 +205,11 @@ impl Source for ConditionsSection {
                 scaffolds.len()
             ),
         };
-        let files = self.file.iter().map(|file| ("conditions", file.clone()));
-        let files = files.chain(self.molecules.iter().map(|file| ("molecules", file.clone())));
-        let files = files.collect();
         let section = self.clone();
         let vocabulary = vocabulary.clone();
         let stream = Stream { section, rows, scaffolds, conditions, vocabulary, seed };
         stream.check(reward)?;
-        Ok(Opened { stream: Box::new(stream), report, files })
+        Ok(Opened { stream: Box::new(stream), report })
     }
 }
 

@@ -152,12 +152,20 @@ fn a_corpus_without_molecules_is_an_error() {
     };
     assert_eq!(
         error(&[("F", "")], 0),
-        "only 0 of 1 rows are usable training molecules, but at least 1 are required (1 rows: 0 for training, 0 for validation, 1 with a token outside the vocabulary); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file"
+        "only 0 of 1 rows of the file are usable training molecules, but at least 1 are required (1 rows: 0 for training, 0 for validation, 1 with a token outside the vocabulary); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file"
     );
     assert!(error(&[], 1).starts_with("the file has no molecules; write one SMILES per line"));
+    let rows = [("C", ""), ("CC", ""), ("CCC", ""), ("CCCC", "")];
+    let options = CorpusOptions { min_molecules: 2, validation_fraction: 0.99, ..options() };
+    let held_out = Corpus::from_records(records(rows), &vocabulary(), &options).unwrap_err();
+    assert_eq!(
+        held_out.to_string(),
+        "only 1 of 4 rows of the file are usable training molecules, but at least 2 are required (4 rows: 1 for training, 3 for validation); lower `data.validation_fraction` (now 0.99), which holds out the others"
+    );
     assert!(
-        error(&[("C", "")], 2)
-            .starts_with("only 1 of 1 rows are usable training molecules, but at least 2")
+        error(&[("C", "")], 2).starts_with(
+            "only 1 of 1 rows of the file are usable training molecules, but at least 2"
+        )
     );
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use clap_mangen::Man;
-use grpo_task::output::{FileInPlace, say};
+use grpo_task::output::{FileInPlace, create_folder, say};
 use grpo_task::task::Tasks;
 
 use crate::args;
@@ -12,8 +12,7 @@ use crate::args::ManArguments;
 
 pub(crate) fn run(arguments: &ManArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = &arguments.folder;
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
+    create_folder(folder)?;
     let (program, _) = args::program(tasks);
     // Man pages have their own list of subcommands.
     let mut program = program.help_template("{all-args}").disable_help_subcommand(true);

@@ -6,7 +6,9 @@ use anyhow::Context;
 use clap::Args;
 use grpo_report::{comparison_charts, render_comparison};
 use grpo_task::eval::{Generations, SuiteOptions};
-use grpo_task::output::{FileInPlace, Formats, SVG, command_line, refuse_same, say, table};
+use grpo_task::output::{
+    FileInPlace, Formats, SVG, command_line, create_folder, refuse_same, say, table,
+};
 use grpo_task::phase::Phase;
 use grpo_task::task::Tasks;
 
@@ -108,6 +110,9 @@ impl CompareArguments {
     fn objectives(&self) -> anyhow::Result<Option<[String; 2]>> {
         match self.objectives.as_slice() {
             [] => Ok(None),
+            [one, other] if one == other => {
+                anyhow::bail!("--objectives lists `{one}` twice; choose two different metrics")
+            }
             [one, other] => Ok(Some([one.clone(), other.clone()])),
             other => anyhow::bail!("--objectives lists {} metrics; expected two", other.len()),
         }
@@ -171,8 +176,7 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
         files.push(file.with_text(&text)?);
     }
     if let (Some(folder), Some(page)) = (&arguments.svg, &page) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
+        create_folder(folder)?;
         for chart in comparison_charts(page)? {
             let path = folder.join(chart.file_name);
             let file = FileInPlace::create_for("--svg", &path, SVG, &inputs, arguments.force)?;

@@ -102,13 +102,13 @@ impl Compared {
     pub(crate) fn markdown(&self) -> String {
         let (header, rows) = self.rows();
         let line = |cells: &[String]| {
-            let cells: Vec<String> =
-                cells.iter().map(|cell| one_line(cell).replace('|', "\\|")).collect();
+            let cells: Vec<String> = cells.iter().map(|cell| markdown_text(cell)).collect();
             format!("| {} |\n", cells.join(" | "))
         };
         let rule = format!("|---|{}\n", "---:|".repeat(header.len() - 1));
         let body: String = rows.iter().map(|row| line(row)).collect();
-        format!("{}{rule}{body}\n{}\n{}", line(&header), self.legend(), self.front())
+        let front = self.front_with(markdown_text);
+        format!("{}{rule}{body}\n{}\n{front}", line(&header), self.legend())
     }
 
     /// Explains the marks and the spread.
@@ -138,11 +138,17 @@ impl Compared {
 
     /// Returns a sentence about the Pareto front.
     pub(crate) fn front(&self) -> String {
+        self.front_with(str::to_owned)
+    }
+
+    /// Like [`Self::front`], with names that `escape` has passed.
+    fn front_with(&self, escape: fn(&str) -> String) -> String {
         let (Some([one, other]), Some(front)) = (&self.objectives, &self.pareto) else {
             return String::new();
         };
-        let names: Vec<&str> =
-            front.optimal.iter().map(|index| self.methods[*index].name.as_str()).collect();
+        let names = front.optimal.iter().map(|index| escape(&self.methods[*index].name));
+        let names: Vec<String> = names.collect();
+        let [one, other] = [one, other].map(|name| escape(name));
         format!("\nPareto front of {one} and {other}: {}.\n", names.join(", "))
     }
 
@@ -186,6 +192,18 @@ fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
+/// Escapes what Markdown reads as formatting, HTML or the end of a cell.
+fn markdown_text(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in one_line(text).chars() {
+        if "\\`*[]<&|".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
 /// Escapes LaTeX's special characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
@@ -212,6 +230,8 @@ mod tests {
     fn a_cell_stays_in_its_row() {
         assert_eq!(one_line("x\n\n# h\r\u{7}"), "x  # h  ");
         assert_eq!(escaped("a\n& b"), "a \\& b");
+        assert_eq!(markdown_text("a|<b>&\n*`[x](y)\\"), r"a\|\<b>\& \*\`\[x\](y)\\");
+        assert_eq!(markdown_text("pooled/self_bleu"), "pooled/self_bleu");
         for name in ["x\n\n# h", "a\rb", "\u{1b}[2J"] {
             let error = super::super::comparison::Method::parse(&format!("{name}=g.jsonl"));
             assert!(error.unwrap_err().to_string().contains("control character"), "{name:?}");

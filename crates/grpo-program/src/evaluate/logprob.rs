@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
         load(&arguments.model, &tasks.formats(), trained, arguments.weights, &device::device()?)?;
     let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
     let model = Frozen::snapshot(&loaded.policy);
-    let reader = PromptReader::open(&arguments.input)?;
+    let reader = PromptReader::open_texts(&arguments.input)?;
     let scored = Scored { codec: &loaded.spec.codec, options: &options, model: &model, arguments };
     let table = full.as_mut().map(LogprobTable::new).transpose();
     let mut table = table.context("cannot write --full")?;

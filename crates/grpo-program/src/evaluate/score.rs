@@ -455,7 +455,8 @@ fn score_all(
     while !block.is_empty() {
         let (inputs, labels): (Vec<RewardInput>, Vec<String>) =
             block.into_iter().map(|row| (row.input, row.label)).unzip();
-        let outcomes = reward.score(&inputs);
+        let outcomes: Vec<Outcome> =
+            reward.score(&inputs).into_iter().map(Outcome::bounded).collect();
         for ((input, label), outcome) in inputs.iter().zip(&labels).zip(&outcomes) {
             let value = |value: Option<f64>| value.map_or_else(String::new, number_cell);
             let mut row = vec![text_cell(&input.text), value(outcome.total())];

@@ -14,7 +14,7 @@ use grpo_task::models::{Trained, read};
 use grpo_task::output::sentence;
 use grpo_task::task::Tasks;
 use grpo_task::violations::{PropertyViolation, violations_of};
-use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
+use grpo_train::{ReferenceFrom, ReferenceSettings};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -41,8 +41,8 @@ pub(crate) fn findings(
     let plan = RecordPlan {
         trained: Some(kind(&file)),
         checkpoint_every: u64::from(file.settings.save.every),
-        min_gain: file.settings.eval.min_gain,
-        is_machine: Metrics::is_machine,
+        min_gain: file.trainer.eval.min_gain,
+        metrics: file.extensions.metrics(),
     };
     let records = audit_records(&folder, &plan);
     let mut faults = Vec::new();
@@ -244,17 +244,16 @@ fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> 
 /// Derives the expected course of the run from its configuration.
 fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     let mut plan = Plan {
-        steps: u64::from(file.settings.train.steps),
-        prompts_per_step: file.settings.train.prompts_per_step,
-        group_size: u32::try_from(file.settings.train.group_size)?,
+        steps: u64::from(file.trainer.train.steps),
+        prompts_per_step: file.trainer.train.prompts_per_step,
+        group_size: u32::try_from(file.trainer.train.group_size)?,
         staleness: 0,
-        updates_per_rollout: file.settings.train.updates_per_rollout as usize,
-        supervised_updates: 0,
-        replay_updates: 0,
-        max_reward_calls: None,
-        may_end_early: file.settings.eval.patience > 0,
+        updates_per_rollout: file.trainer.train.updates_per_rollout as usize,
+        further_updates: Vec::new(),
+        endings: Vec::new(),
+        may_end_early: file.trainer.eval.patience > 0,
         completions_every: u64::from(file.settings.save.completions_every),
-        reference: reference(file.settings.reference),
+        reference: reference(file.trainer.reference),
     };
     file.extensions.plan(&mut plan);
     Ok(plan)

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     let codec = tasks.codec(&file.settings.model).filter(Codec::is_text);
     let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
     let wanted = Wanted {
-        updates: file.settings.train.updates_per_rollout,
+        updates: file.trainer.train.updates_per_rollout,
         prompt: arguments.prompt,
         sample: arguments.sample,
         unrecorded: unrecorded(&file)?,
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
 
 /// Returns the loss terms without recorded gradients.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
-    let loss = file.settings.loss.resolve()?;
+    let loss = file.trainer.loss.resolve()?;
     let has_exact_kl = loss.kl.in_loss() && loss.kl.estimator.is_exact();
     let of_loss = [
         (has_exact_kl, "exact KL penalty (loss.kl_estimator = \"exact\")"),

@@ -57,7 +57,7 @@ impl RecordedSteps {
         let now = serde_json::to_string(metrics).expect("metrics are JSON");
         let now: Map<String, Value> =
             serde_json::from_str(&now).expect("metrics serialize to an object");
-        for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
+        for (name, value) in now.iter().filter(|(name, _)| !metrics.is_of_machine(name)) {
             let recorded = line.get(name).unwrap_or(&Value::Null);
             if recorded != value {
                 let why = self.other_device(step).unwrap_or_else(|| {

@@ -39,10 +39,10 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let source = Source::of(&folder, arguments, &recorded_steps, &devices)?;
     unchanged(None, &info.data)?;
     let other_device = compute_on(devices.of_step(arguments.step.into()), "the step")?;
-    let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
+    let Start { mut parts, mut prompts, writer, files, .. } = file.start(tasks)?;
     unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
     if let Some(size) = arguments.batch_size {
-        file.settings.sampling.batch_size = size;
+        file.trainer.sampling.batch_size = size;
     }
     let (config, longest) = (file.grpo(), parts.longest_prompt);
     let size = config.train.group_size;
@@ -55,17 +55,17 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         record.sample,
         folder.path().display()
     ));
-    let reward = Scoring::new(&parts, &config);
+    let reward = Scoring::new(&mut parts, &config);
     let policy = source.policy(&folder, &file, parts, &mut prompts)?;
-    let of_step = prompts.of_step(arguments.step - 1, file.settings.train.prompts_per_step)?;
+    let of_step = prompts.of_step(arguments.step - 1, file.trainer.train.prompts_per_step)?;
     let key = StepKey {
         seed: file.settings.seed,
         purpose: Purpose::SAMPLING,
         step: arguments.step - 1,
         policy_version: record.policy_version,
     };
-    let policy = Frozen::snapshot_in(&policy, file.settings.sampling.weights)
-        .with_product_precision(file.settings.train.precision);
+    let policy = Frozen::snapshot_in(&policy, file.trainer.sampling.weights)
+        .with_product_precision(file.trainer.train.precision);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
     compare(&record, prompt, &completion, &scored, &writer.spec.codec, other_device)
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
 
 /// Checks that step, prompt and sample are in range.
 fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<()> {
-    let (train, run) = (&file.settings.train, arguments.run.display());
+    let (train, run) = (&file.trainer.train, arguments.run.display());
     let (step, prompt, sample) = (arguments.step, arguments.prompt, arguments.sample);
     let last = u32::try_from(train.group_size - 1)?;
     let places = [
@@ -220,7 +220,7 @@ fn trained(
     let mut num_tokens = 0;
     for step in 0..steps {
         let report =
-            grpo.step(&prompts.of_step(step, file.settings.train.prompts_per_step)?, step)?;
+            grpo.step(&prompts.of_step(step, file.trainer.train.prompts_per_step)?, step)?;
         num_tokens += report.actions() as u64;
         let metrics = Metrics::of(&report, num_tokens);
         recorded
@@ -271,10 +271,11 @@ struct ScoredAgain {
 }
 
 impl Scoring {
-    fn new(parts: &Parts<Policy>, config: &GrpoConfig) -> Self {
+    fn new(parts: &mut Parts<Policy>, config: &GrpoConfig) -> Self {
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let runner = RewardRunner::new(Arc::clone(&parts.reward), limit);
-        let has_archive = parts.extensions.iter().any(|extension| extension.keeps_scores());
+        let mut extensions = parts.extensions.iter_mut();
+        let has_archive = extensions.any(|extension| extension.score_keeper().is_some());
         Self { runner, decode: Arc::clone(&parts.decode), has_archive }
     }
 

@@ -38,10 +38,12 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     }
     let phase = Phase::begin("reading and auditing the files");
     let mut runs = RunData::read_all(&arguments.runs)?;
+    let table = tasks.metrics();
     for run in &mut runs {
         run.audit = audited(&run.path, tasks)?;
         run.transforms = transforms(&run.path, tasks);
         run.drawing = drawing(&run.path, tasks);
+        run.describe(&table);
     }
     drop(phase);
     FileInPlace::create(&output)?.write_text(&render(&runs))?;

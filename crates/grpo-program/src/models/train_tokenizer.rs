@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_data::{TOKENIZER_FILES, json_line_reason, read_text_file, train_tokenizer};
 use grpo_run::atomic_write;
-use grpo_task::output::say;
+use grpo_task::output::{create_folder, say};
 use grpo_task::recorded_folders::refuse_inside;
 use serde_json::{Map, Value};
 
@@ -27,8 +27,7 @@ pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
     let all = texts.iter().map(String::as_str);
     let files = train_tokenizer(all, arguments.vocabulary)
         .with_context(|| arguments.input.display().to_string())?;
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
+    create_folder(folder)?;
     for (name, text) in &files {
         atomic_write(&folder.join(name), text.as_bytes())?;
     }

@@ -16,6 +16,7 @@ mod progress;
 mod record;
 mod recorded_stage;
 mod section;
+mod spelled_out;
 mod stage_config;
 mod summary;
 mod written;

@@ -1,6 +1,7 @@
 //! `grpo sweep`: trains a configuration with several values and seeds, samples from each model, and
 //! compares the results. The work is described by a pipeline file, so a sweep resumes like a
 //! pipeline.
+#![expect(clippy::disallowed_methods, reason = "a temporary folder of this process")]
 
 mod variants;
 
@@ -12,7 +13,7 @@ use grpo_data::{FileKind, OwnFolder, regular_file};
 use grpo_report::command_of;
 use grpo_run::atomic_write;
 use grpo_task::config;
-use grpo_task::output::say;
+use grpo_task::output::{create_folder, say};
 use grpo_task::task::Tasks;
 use grpo_task::training_runs::{TrainedRun, TrainingRuns};
 use grpo_task::written_by::result_of;
@@ -180,8 +181,7 @@ pub(crate) fn run(
         std::fs::write(&pipeline.pipeline, text).context("cannot write a temporary file")?;
         return pipeline::run(&pipeline, commands, tasks);
     }
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
+    create_folder(folder)?;
     let own =
         OwnFolder::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
     refuse_links(&own)?;
@@ -261,6 +261,11 @@ fn is_normal(component: Component<'_>) -> bool {
 /// Returns the stages of a sweep: all runs, then all samples, then the comparison.
 fn sweep(arguments: &SweepArguments, tasks: &Tasks) -> anyhow::Result<Sweep> {
     let keys = config::load::<Table>(&arguments.configuration, &[])?.value;
+    let path = arguments.configuration.display();
+    ensure!(
+        command_of(&keys) != "run",
+        "{path} is a pipeline, and a sweep repeats a single training run; use the configuration of one of its stages, or `grpo run {path}`"
+    );
     let seeds = seeds(&arguments.seeds, &keys)?;
     let variants = match &arguments.variants {
         Some(variants) => variants.clone(),

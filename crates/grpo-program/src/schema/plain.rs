@@ -90,7 +90,40 @@ fn round(value: &mut Value) {
     }
 }
 
-/// Replaces links to Rust items by their names.
+/// Replaces links to Rust items, such as [`simplify`], by their names. Links with a target stay.
 fn without_paths(text: &str) -> String {
-    text.replace("[`", "`").replace("`](", "](").replace("`]", "`")
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("[`") {
+        plain.push_str(before);
+        rest = after;
+        match after.split_once("`]") {
+            Some((name, behind)) if !behind.starts_with('(') && !name.contains("](") => {
+                plain.extend(["`", name, "`"]);
+                rest = behind;
+            }
+            _ => plain.push_str("[`"),
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_keep_their_brackets() {
+        for (text, expected) in [
+            ("See [`Item`].", "See `Item`."),
+            ("See [`a::Item`], [`b`](#b) and [`C`]", "See `a::Item`, [`b`](#b) and `C`"),
+            ("as in [`[schedule]`](#schedule).", "as in [`[schedule]`](#schedule)."),
+            ("`[\"x\"]` and [text](a.md)", "`[\"x\"]` and [text](a.md)"),
+            ("[`a` b](c) and [`D`]", "[`a` b](c) and `D`"),
+            ("open [`", "open [`"),
+        ] {
+            assert_eq!(without_paths(text), expected);
+        }
+    }
 }

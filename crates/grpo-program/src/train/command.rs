@@ -10,7 +10,7 @@ mod step_scores;
 use std::sync::Arc;
 
 use grpo_data::counted;
-use grpo_run::{EventKind, RunFolder};
+use grpo_run::{EndedBy, EventKind, RunFolder};
 use grpo_runtime::Ranks;
 use grpo_task::interrupt;
 use grpo_task::interrupt::{Deferred, Interrupted, leaves_behind};
@@ -91,7 +91,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
             say(format_args!("note         {problem}"));
         }
         if let Some(incomplete) =
-            loaded.value.settings.schedule.incomplete_warmup(loaded.value.settings.train.steps)
+            loaded.value.trainer.schedule.incomplete_warmup(loaded.value.trainer.train.steps)
         {
             say(format_args!("note         {incomplete}"));
         }
@@ -131,7 +131,7 @@ fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow:
             let resume = Resume { run: earlier, verify, is_finished, rollout_url, run_reward };
             let session = Session::resume(&resume, *tasks, flag, ranks)?;
             if let Some(finished) = finished {
-                finished.say(earlier);
+                finished.say();
                 return Ok(());
             }
             session
@@ -178,16 +178,16 @@ fn write_missing_checkpoint(session: &Session, observer: &mut Observer) -> anyho
 fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Ending> {
     loop {
         let Session { training, prompts, file, folder, .. } = &mut *session;
-        let per_step = file.settings.train.prompts_per_step;
+        let per_step = file.trainer.train.prompts_per_step;
         let ending = training
             .run(|step| prompts.of_step(step, per_step).map_err(observer_error), observer)
-            .map_err(|error| error.with_products_in(file.settings.train.precision))?;
+            .map_err(|error| error.with_products_in(file.trainer.train.precision))?;
         let Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message } = ending
         else {
             return Ok(ending);
         };
         let ranks = training.grpo().learner().ranks().clone();
-        if training.roll_backs() >= file.settings.train.max_roll_backs {
+        if training.roll_backs() >= file.trainer.train.max_roll_backs {
             Restored::announce(&ranks, None)?;
             let message = format!(
                 "{message}; the run has already rolled back {} times (train.max_roll_backs)",
@@ -227,8 +227,12 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     }
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
-        error =
-            error.context(format!("the state could not be saved completely: {}", sentence(&lost)));
+        let (incomplete, lost) = ("the state could not be saved completely", sentence(&lost));
+        // The same fault may have ended the run.
+        error = match lost == sentence(&error) {
+            true => error.context(incomplete),
+            false => error.context(format!("{incomplete}: {lost}")),
+        };
     }
     error.context(format!("training run {} ended early", folder.path().display()))
 }
@@ -292,7 +296,7 @@ fn finish(
         Ending::Stopped { message } => anyhow::bail!(
             "a guard stopped training run {} after step {steps} of {}: {message}",
             folder.path().display(),
-            file.settings.train.steps
+            file.trainer.train.steps
         ),
         _ => refuse_without_score(session, observer),
     }
@@ -301,21 +305,19 @@ fn finish(
 /// Prints why the run ended, and returns the events that record it.
 fn end_of(ending: &Ending) -> Vec<EventKind> {
     match ending {
-        Ending::Finished => vec![EventKind::Finished { calls: None }],
+        Ending::Finished => vec![EventKind::Finished { ended_by: None }],
         Ending::NoGain { step, best: (best, reward) } => {
             let reason = format!(
                 "no evaluation up to step {step} improved on step {best}, which had a mean reward of {reward:.4}"
             );
             say(format_args!("stopped      {reason}"));
             // Early stopping is a normal end: resuming the run would not continue it.
-            vec![EventKind::Stopped { reason }, EventKind::Finished { calls: None }]
+            vec![EventKind::Stopped { reason }, EventKind::Finished { ended_by: None }]
         }
-        Ending::CallsUsed { calls } => {
-            let reason = format!(
-                "the reward has scored {calls} distinct completions (train.max_reward_calls)"
-            );
+        Ending::OfExtension { name, reason } => {
             say(format_args!("finished     {reason}"));
-            vec![EventKind::Finished { calls: Some(*calls as u64) }]
+            let ended_by = EndedBy { extension: (*name).to_owned(), reason: reason.clone() };
+            vec![EventKind::Finished { ended_by: Some(ended_by) }]
         }
         Ending::Stopped { message } => vec![EventKind::Stopped { reason: message.clone() }],
         Ending::RollBack { .. } => unreachable!("`train` handles roll-backs itself"),
@@ -327,7 +329,7 @@ fn end_of(ending: &Ending) -> Vec<EventKind> {
 /// resumed, unless its failures are allowed.
 fn refuse_without_score(session: &Session, observer: &Observer) -> anyhow::Result<()> {
     let Session { file, folder, .. } = session;
-    match observer.without_score.reason(file.settings.train.max_failed_rewards >= 1.0) {
+    match observer.without_score.reason(file.trainer.train.max_failed_rewards >= 1.0) {
         Some(reason) => anyhow::bail!(
             "training run {} learned nothing: no completion of any step received a reward (invalid or filtered completions are not counted); first reason: {reason}; check [reward]",
             folder.path().display()

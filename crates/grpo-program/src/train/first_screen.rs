@@ -40,17 +40,17 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy, ranks: usize) -> Vec<S
 /// Returns the number of steps and completions. If the trial batch was timed, also estimates the
 /// total time of a run that `ranks` processes share.
 pub(crate) fn plan(file: &TrainFile, ranks: usize, seconds_per_completion: Option<f64>) -> String {
-    let (steps, train) = (file.settings.train.steps, &file.settings.train);
+    let (steps, train) = (file.trainer.train.steps, &file.trainer.train);
     let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
     let time = seconds_per_completion.map(|seconds| {
         // An update takes about three times as long as sampling its completions.
         let factor = 1.0 + 3.0 * f64::from(train.updates_per_rollout);
         let sharing = f64::from(train.prompts_per_step).min(ranks as f64);
         let all =
-            f64::from(steps) * completions * factor + 2.0 * f64::from(file.settings.eval.samples);
+            f64::from(steps) * completions * factor + 2.0 * f64::from(file.trainer.eval.samples);
         format!("; {}, estimated from the trial batch", rough(all * seconds / sharing))
     });
-    let rate = file.settings.optimizer.learning_rate;
+    let rate = file.trainer.optimizer.learning_rate;
     format!(
         "plan         {} of {}, learning rate {rate:e}{}",
         counted(steps, "step"),

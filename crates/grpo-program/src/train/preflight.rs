@@ -39,7 +39,7 @@ pub(crate) fn preflight(
     lines.push(first_screen::plan(file, ranks, seconds));
     lines.extend(trial.iter().flat_map(|trial| trial.lines(file)));
     let unusual =
-        ModelSize::of(grpo.policy()).unusual_learning_rate(file.settings.optimizer.learning_rate);
+        ModelSize::of(grpo.policy()).unusual_learning_rate(file.trainer.optimizer.learning_rate);
     lines.extend(unusual.map(|unusual| format!("warning: {unusual}")));
     let lengths = trial.as_ref().map(Trial::lengths);
     let disk = disk::Need::of(file, grpo.policy(), lengths);

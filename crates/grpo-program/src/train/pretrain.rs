@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, Ranges};
+use grpo_data::{ConfigFault, FileOrigin, RECORD_ENDINGS, Ranges, Records};
 use grpo_model::{
     Conditions, LanguageModel, LoraConfig, ModelSpec, Policy, Transformer, WeightPrecision,
 };
@@ -14,10 +14,12 @@ use grpo_report::command_of;
 use grpo_task::args::RunArguments;
 use grpo_task::checkpoint::CheckpointSection;
 use grpo_task::config::Origin;
-use grpo_task::data::{NewCodec, NewModel, ReadExamples, ReadFrom, SharedKeys, check_thinking};
+use grpo_task::data::{
+    DataFormat, NewCodec, NewModel, ReadExamples, ReadFrom, SharedKeys, check_thinking,
+};
 use grpo_task::device;
 use grpo_task::models::{Loaded, Trained, Writer, load};
-use grpo_task::output::{say, say_checked};
+use grpo_task::output::{say, say_checked, say_embedders_checked};
 use grpo_task::phase::Phase;
 use grpo_task::supervised_run;
 use grpo_task::supervised_run::Request;
@@ -148,19 +150,13 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     {
         return (pretraining.run)(tasks, arguments);
     }
-    // An empty file is not one of another command.
-    let is_of_train = command_of(&keys) == "train"
-        && ["train", "reward", "loss", "rollout"].iter().any(|key| keys.contains_key(*key));
-    if let (Some(path), true) = (&arguments.config, is_of_train) {
-        let path = path.display();
-        anyhow::bail!("{path} is a configuration of `grpo train`; run `grpo train {path}`");
-    }
     let Request { mut file, origin, start } =
         Request::read(arguments, "pretrain", |file: &mut PretrainFile| &mut file.run)?;
     file.check(&origin)?;
-    let data =
-        DataSection::<DataKeys>::parse(std::mem::take(&mut file.data), &tasks.data_formats())
-            .map_err(|fault| origin.misread(&fault.below("data")))?;
+    let (section, formats) = (std::mem::take(&mut file.data), tasks.data_formats());
+    check_file_name(&section, &formats).map_err(|fault| origin.locate(fault))?;
+    let data = DataSection::<DataKeys>::parse(section, &formats)
+        .map_err(|fault| origin.misread(&fault.below("data")))?;
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
     if arguments.check {
@@ -175,6 +171,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         let adapter = adapter.iter().map(|path| ("adapter", path));
         let inputs = start.chain(adapter).chain([("data", &data.keys.file)]);
         say_checked(arguments.configuration()?, run, arguments.force, inputs)?;
+        say_embedders_checked(file.pretrain.embedders());
         if let Some(note) = thinking {
             say(format_args!("note         {note}"));
         }
@@ -215,6 +212,23 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     summary(&run)?;
     say(format_args!("{kind:<12} {}", run.target(kind).display()));
     run.refuse_stopped(ending)
+}
+
+/// Refuses a file whose name is that of no format, with the names of all of them.
+fn check_file_name(section: &Table, formats: &[DataFormat]) -> Result<(), ConfigFault> {
+    let Some(file) = section.get("file").and_then(toml::Value::as_str).map(Path::new) else {
+        return Ok(());
+    };
+    let is_known =
+        FileOrigin::has_records(file) || formats.iter().any(|format| (format.is_selected)(section));
+    if is_known {
+        return Ok(());
+    }
+    let endings = formats.iter().flat_map(|format| format.endings);
+    let own: String = endings.map(|ending| format!("`.{ending}`, `.{ending}.gz`, ")).collect();
+    let (origin, _) = FileOrigin::new(file);
+    let fault = origin.unknown_format(&format!("{own}{RECORD_ENDINGS}"), Records::Lines("text"));
+    Err(ConfigFault::from_sentence("data.file", fault.to_string()))
 }
 
 impl PretrainFile {

@@ -237,10 +237,10 @@ impl Restored {
 pub(crate) fn refuse_short_limit(file: &TrainFile, ranks: &Ranks) -> anyhow::Result<()> {
     let Some(limit) = ranks.time_limit() else { return Ok(()) };
     let of_step =
-        f64::from(file.settings.train.prompts_per_step) * file.settings.train.group_size as f64;
+        f64::from(file.trainer.train.prompts_per_step) * file.trainer.train.group_size as f64;
     // Evaluations have the same time per completion as steps, but not less in all.
-    let share = (f64::from(file.settings.eval.samples) / of_step).max(1.0);
-    let (limit, of_rewards) = (limit.as_secs_f64(), file.settings.train.reward_time_limit * share);
+    let share = (f64::from(file.trainer.eval.samples) / of_step).max(1.0);
+    let (limit, of_rewards) = (limit.as_secs_f64(), file.trainer.train.reward_time_limit * share);
     let (what, keys) = match share > 1.0 {
         true => ("an evaluation", "train.reward_time_limit or eval.samples"),
         false => ("a step", "train.reward_time_limit"),

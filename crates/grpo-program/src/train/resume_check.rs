@@ -1,5 +1,6 @@
 //! Checks that resuming a finished run from an earlier checkpoint repeats the same steps. The run
 //! is resumed by a different process in a copy of its folder.
+#![expect(clippy::disallowed_methods, reason = "a temporary folder of this process")]
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,7 +15,7 @@ use grpo_run::RunFolder;
 use grpo_task::device;
 use grpo_task::interrupt::{Deferred, Interrupted};
 use grpo_task::output::{last_error, say};
-use grpo_train::Metrics;
+use grpo_train::MetricTable;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
@@ -30,7 +31,7 @@ fn judged(outcome: Outcome, sentence: String) -> Judged {
 }
 
 /// Repeats the last quarter of the run and compares the result. This covers the metrics except
-/// times and memory, the ledger with its weight hashes, and the trained weights in the subfolder
+/// times and memory by `table`, the ledger with its weight hashes, and the trained weights in the subfolder
 /// `kind`.
 ///
 /// # Errors
@@ -38,6 +39,7 @@ fn judged(outcome: Outcome, sentence: String) -> Judged {
 pub(crate) fn resume_check(
     run: &Path,
     kind: &str,
+    table: &MetricTable,
     interrupt: &AtomicBool,
 ) -> anyhow::Result<Judged> {
     let folder = RunFolder::open(run)?;
@@ -61,7 +63,7 @@ pub(crate) fn resume_check(
         return Ok(judged(Outcome::Failed, fault));
     }
     let again = RunFolder::open(copy.path())?;
-    Ok(match difference(&folder, &again, from, kind)? {
+    Ok(match difference(&folder, &again, from, kind, table)? {
         Some(fault) => judged(Outcome::Failed, fault),
         None => judged(
             Outcome::Passed,
@@ -156,11 +158,12 @@ fn difference(
     again: &RunFolder,
     from: u64,
     kind: &str,
+    table: &MetricTable,
 ) -> anyhow::Result<Option<String>> {
     let lines = |run: &RunFolder| -> anyhow::Result<Vec<Map<String, Value>>> {
         let mut lines = run.read_metrics()?;
         lines.retain(|line| step_of(line).is_some_and(|step| step > from));
-        lines.iter_mut().for_each(|line| line.retain(|name, _| !Metrics::is_machine(name)));
+        lines.iter_mut().for_each(|line| line.retain(|name, _| !table.is_of_machine(name)));
         Ok(lines)
     };
     let (was, now) = (lines(run)?, lines(again)?);

@@ -78,8 +78,7 @@ impl Session {
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         let file = configured(arguments, &tasks)?;
-        if let Some(incomplete) =
-            file.settings.schedule.incomplete_warmup(file.settings.train.steps)
+        if let Some(incomplete) = file.trainer.schedule.incomplete_warmup(file.trainer.train.steps)
         {
             say(format_args!("note         {incomplete}"));
         }
@@ -131,6 +130,9 @@ impl Session {
         if verify {
             file.refuse_unrepeatable("--verify")?;
         }
+        if !is_finished {
+            folder.check_writable()?;
+        }
         file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");
         let last = RecordedSteps::after(&folder, 0)?.last();
@@ -148,7 +150,7 @@ impl Session {
         if verify {
             say(format_args!("verifying    from step {step} on"));
         } else {
-            say_resuming(step, file.settings.train.steps);
+            say_resuming(step, file.trainer.train.steps);
         }
         let (begun, data) = StartedRun::load(&mut file, &tasks, interrupt, ranks)?;
         unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
@@ -177,7 +179,7 @@ impl Session {
         // `rolled-back/`, are still in the log. They are not compared.
         let roll_backs = session.training.roll_backs();
         session.earlier.forget(&session.folder.undone(roll_backs)?);
-        let (step, steps) = (session.training.steps(), session.file.settings.train.steps);
+        let (step, steps) = (session.training.steps(), session.file.trainer.train.steps);
         if step < steps {
             if verify {
                 say_resuming(step.into(), steps);
@@ -200,7 +202,7 @@ impl Session {
     fn verify(&mut self) -> anyhow::Result<()> {
         let Self { training, prompts, file, earlier, .. } = self;
         let last = earlier.last().and_then(|last| u32::try_from(last).ok()).unwrap_or(0);
-        let per_step = file.settings.train.prompts_per_step;
+        let per_step = file.trainer.train.prompts_per_step;
         let mut verifier = Verifier(earlier);
         let of_step = |step| prompts.of_step(step, per_step).map_err(observer_error);
         match training.run_to(last, of_step, &mut verifier)? {
@@ -210,7 +212,7 @@ impl Session {
             }
             Ending::Finished
             | Ending::NoGain { .. }
-            | Ending::CallsUsed { .. }
+            | Ending::OfExtension { .. }
             | Ending::Stopped { .. } => {}
         }
         self.earlier = RecordedSteps::default();
@@ -409,7 +411,7 @@ impl StartedRun {
         let ranks = grpo.learner().ranks();
         let prompts = self.training.evaluated_prompts();
         // All ranks evaluate, or none of them.
-        let kept = folder.read_evaluation_before(prompts, file.settings.eval.config().group_size);
+        let kept = folder.read_evaluation_before(prompts, file.trainer.eval.group_size);
         ranks.from_first(Some(kept.is_some()))?;
         if let Some(groups) = kept {
             say(format_args!(

@@ -13,6 +13,7 @@ use grpo_task::interrupt;
 use grpo_task::interrupt::Interrupted;
 use grpo_task::output::{say, sentence, table};
 use grpo_task::task::Tasks;
+use grpo_train::{MetricTable, step_metrics};
 
 use crate::args::TrialArguments;
 use crate::inspect::evidence::{Depth, findings};
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
     let criteria = &trial.file.settings.success;
     let comparison = folder.read_comparison()?;
     let mut verdict = judge(&metrics, &folder.read_events()?, comparison.as_ref(), criteria);
-    let steps = u64::from(trial.file.settings.train.steps);
+    let steps = u64::from(trial.file.trainer.train.steps);
     verdict.criteria.push(match arguments.no_resume_check {
         true => left_out("skipped by --no-resume-check"),
         false if !trial.file.rollout.config().repeats() => {
@@ -46,7 +47,10 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
         false if !has_finished(&folder)? => {
             left_out("the run did not reach its last step, so there is no final state to compare")
         }
-        false => resume_check(&trial.path, trial.kind, &flag)?,
+        false => {
+            let table = trial.file.extensions.metrics();
+            resume_check(&trial.path, trial.kind, &table, &flag)?
+        }
     });
     verdict.criteria.push(audited(&trial.path, tasks));
     let of_sequence = criteria.max_kl_sequence.is_some();
@@ -186,18 +190,20 @@ fn names(judged: &[&Judged]) -> String {
 fn table_of(stages: &[Stage], of_sequence: bool) -> Table {
     let has_validity = stages.iter().any(|stage| stage.mean(VALIDITY).is_some());
     let columns = [
-        ("KL", "kl", 5, true),
-        ("KL of a sequence", "kl_sequence", 4, of_sequence),
-        ("valid", VALIDITY, 3, has_validity),
-        ("entropy", "entropy", 3, true),
-        ("length", "completions/mean_length", 1, true),
-        ("equal groups", "frac_reward_zero_std", 3, true),
-        ("gradient", "grad_norm", 3, true),
+        ("kl", 5, true),
+        ("kl_sequence", 4, of_sequence),
+        (VALIDITY, 3, has_validity),
+        ("entropy", 3, true),
+        ("completions/mean_length", 1, true),
+        ("frac_reward_zero_std", 3, true),
+        ("grad_norm", 3, true),
     ];
+    let names = MetricTable::new(step_metrics());
     let columns = || columns.iter().filter(|(.., is_shown)| *is_shown);
-    let header = ["steps", "reward"].into_iter().chain(columns().map(|(name, ..)| *name));
+    let labels = columns().map(|(metric, ..)| names.label(metric));
+    let header = ["steps", "reward"].map(str::to_owned).into_iter().chain(labels);
     let row = |stage: &Stage| {
-        let means = columns().map(|(_, metric, digits, _)| number(stage.mean(metric), *digits));
+        let means = columns().map(|(metric, digits, _)| number(stage.mean(metric), *digits));
         [steps_of(stage), reward_of(stage)].into_iter().chain(means).collect::<Vec<String>>()
     };
     table(header.collect::<Vec<_>>(), stages.iter().map(row), 1..)

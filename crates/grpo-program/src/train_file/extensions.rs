@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use grpo_data::ConfigFault;
 use grpo_extensions::{
-    ConfiguredRun, ExtensionConfig, ExtensionKind, ExtensionParts, metrics_of_kinds,
+    ExtensionConfig, ExtensionKind, ExtensionParts, build_extensions, check_extensions,
+    metrics_of_kinds,
 };
 use grpo_model::Policy;
 use grpo_run::Plan;
 use grpo_task::task::Tasks;
-use grpo_train::{GrpoConfig, GuardConfig, StepExtensions, default_guards};
+use grpo_train::{
+    GrpoConfig, GuardConfig, MetricTable, StepExtensions, default_guards, step_metrics,
+};
 use toml::{Table, Value};
 
 /// Extensions of a run, in the order in which a step calls them.
@@ -59,10 +62,13 @@ impl Extensions {
     /// # Errors
     /// Returns an error that names the key if a value is out of range or two contradict each other.
     pub(crate) fn check(&self, config: &GrpoConfig, has_prompts: bool) -> Result<(), ConfigFault> {
-        let names: Vec<&'static str> = self.used.iter().map(|extension| extension.name()).collect();
-        config.check_with(&metrics_of_kinds(&self.kinds, &self.used))?;
-        let run = ConfiguredRun { config, extensions: &names, has_prompts };
-        self.used.iter().try_for_each(|extension| extension.check(&run))
+        config.check_with(metrics_of_kinds(&self.kinds, &self.used))?;
+        check_extensions(&self.used, config, has_prompts)
+    }
+
+    /// Returns the metrics of runs with any extensions.
+    pub(crate) fn metrics(&self) -> MetricTable {
+        MetricTable::new(step_metrics().chain(self.kinds.iter().map(ExtensionKind::metric_group)))
     }
 
     /// Checks that a recorded step can be replayed.
@@ -112,7 +118,6 @@ impl Extensions {
         &self,
         parts: &mut ExtensionParts<'_>,
     ) -> anyhow::Result<StepExtensions<Policy>> {
-        let built = self.used.iter().map(|extension| extension.build(parts));
-        built.collect::<Result<_, _>>().map_err(anyhow::Error::from_boxed)
+        build_extensions(&self.used, parts).map_err(anyhow::Error::from_boxed)
     }
 }

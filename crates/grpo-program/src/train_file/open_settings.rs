@@ -82,7 +82,7 @@ impl TrainFile {
     /// Describes a learning rate that is unusual for the size of the model, or the one that a run would
     /// use if the configuration has none. Reads no weights.
     pub(crate) fn learning_rate_note(&self) -> Option<String> {
-        if !self.open.has_no_learning_rate && self.settings.optimizer.learning_rate == 0.0 {
+        if !self.open.has_no_learning_rate && self.trainer.optimizer.learning_rate == 0.0 {
             return Some(
                 "optimizer.learning_rate = 0, so training does not change the policy".to_owned(),
             );
@@ -95,7 +95,7 @@ impl TrainFile {
                 size.usual_learning_rate()
             )),
             false => size
-                .unusual_learning_rate(self.settings.optimizer.learning_rate)
+                .unusual_learning_rate(self.trainer.optimizer.learning_rate)
                 .map(|unusual| format!("unusual: {unusual}")),
         }
     }
@@ -114,10 +114,10 @@ impl TrainFile {
                     "train.epochs requires a file of prompts or conditions, because an epoch is one pass over that file; add one, or use train.steps"
                 )
             };
-            self.settings.train.steps = steps(epochs, count, self.settings.train.prompts_per_step);
+            self.trainer.train.steps = steps(epochs, count, self.trainer.train.prompts_per_step);
         }
         if has_no_learning_rate {
-            self.settings.optimizer.learning_rate = ModelSize::of(policy).usual_learning_rate();
+            self.trainer.optimizer.learning_rate = ModelSize::of(policy).usual_learning_rate();
         }
         if epochs.is_some() {
             self.check_extensions()?;

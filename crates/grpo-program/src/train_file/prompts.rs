@@ -177,8 +177,9 @@ impl Prompts {
         reward: &dyn Reward,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        let Opened { stream, report, files } = source.open(loaded, reward, seed)?;
-        Ok(Self { origin: PromptOrigin::Stream(stream), report: Some(report), files })
+        let Opened { stream, report } = source.open(loaded, reward, seed)?;
+        let (origin, files) = (PromptOrigin::Stream(stream), source.files());
+        Ok(Self { origin, report: Some(report), files })
     }
 
     /// Returns `count` prompts for a step. Steps are numbered from 0.

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{ConfigFault, Shortened, deserialize_settings};
-use grpo_report::command_of;
+use grpo_data::{ConfigFault, Shortened, deserialize_settings, keys_of};
 use grpo_rewards::{IdentifiedReward, Reward, RewardConfig};
 use grpo_rollout::{EpisodeKind, EpisodeSection};
 use grpo_run::{RenamedInput, RunFolder};
@@ -13,11 +12,10 @@ use grpo_task::config;
 use grpo_task::config::Origin;
 use grpo_task::device;
 use grpo_task::eval::RowFormat;
-use grpo_task::run_files::config_with_inputs;
+use grpo_task::run_files::{config_with_inputs, or_changed_config, refuse_other_command};
 use grpo_task::task::Tasks;
-use grpo_task::train_settings::TrainSettings;
 use grpo_task::used_inputs::renamed_inputs;
-use grpo_train::TrainError;
+use grpo_train::{GrpoConfig, TrainError};
 use toml::{Table, Value};
 
 use super::{OpenSettings, TrainFile};
@@ -35,15 +33,11 @@ impl TrainFile {
         set: &[String],
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
-        let layers = config::load::<Table>(path, set)?;
-        let (command, path) = match layers.value.contains_key("stages") {
-            true => ("run", path.display()),
-            false => (command_of(&layers.value), path.display()),
-        };
-        anyhow::ensure!(
-            command == "train",
-            "{path} is a configuration of `grpo {command}`; run `grpo {command} {path}`"
-        );
+        let mut layers = config::load::<Table>(path, set)?;
+        if path.with_file_name("run.json").is_file() {
+            config::drop_removed(&mut layers.value);
+        }
+        refuse_other_command(&layers.value, path, "train")?;
         Self::parse(layers, tasks)
     }
 
@@ -70,7 +64,9 @@ impl TrainFile {
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
         let layers = config_with_inputs(folder, "train", renamed)?;
-        Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
+        Self::parse(layers, tasks)
+            .with_context(|| format!("`{run}` is not a run of `grpo train`"))
+            .map_err(|error| or_changed_config(folder, error))
     }
 
     /// Parses the sections of tasks first, then the shared ones.
@@ -79,6 +75,7 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let config::Loaded { value: mut table, origin } = layers;
+        config::refuse_removed(&mut table, &origin)?;
         let explain = |fault: ConfigFault| origin.misread(&fault);
         let reward = reward_of(&mut table, &origin, tasks)?;
         let data = section(&mut table, "data")
@@ -100,24 +97,29 @@ impl TrainFile {
         let episode = episode_of(&mut table, tasks).map_err(explain)?;
         let extensions = Extensions::take(&mut table, tasks).map_err(explain)?;
         let open = OpenSettings::take(&mut table).map_err(explain)?;
-        let settings: TrainSettings = deserialize_settings(table)
-            .map_err(|fault: ConfigFault| explain(with_all_keys(fault, tasks)))?;
-        let value = Self { settings, reward, data, rollout, episode, extensions, open, source };
+        let of_trainer = keys_of::<GrpoConfig>().iter();
+        let trainer: Table = of_trainer.filter_map(|name| table.remove_entry(*name)).collect();
+        let explain = |fault: ConfigFault| explain(with_all_keys(fault, tasks));
+        let settings = deserialize_settings(table).map_err(explain)?;
+        let trainer = deserialize_settings(trainer).map_err(explain)?;
+        let value =
+            Self { settings, trainer, reward, data, rollout, episode, extensions, open, source };
         Ok(config::Loaded { value, origin })
     }
 
     /// Returns the configuration with all defaults and preset values filled in.
     pub(crate) fn resolved(&self) -> anyhow::Result<Table> {
-        let (advantage, loss) = (
-            self.settings.advantage.resolved(self.settings.loss.preset),
-            self.settings.loss.resolved()?,
-        );
-        let sampler_check = self.settings.sampler_check.resolved(loss.mismatch);
-        let (reference, guards) = (self.settings.reference.resolved(), Some(self.grpo().guards()));
-        let settings = self.settings.clone();
-        let settings =
-            TrainSettings { advantage, loss, reference, guards, sampler_check, ..settings };
-        let mut table = Table::try_from(&settings)?;
+        let (trainer, loss) = (self.trainer.clone(), self.trainer.loss.resolved()?);
+        let trainer = GrpoConfig {
+            advantage: trainer.advantage.resolved(loss.preset),
+            loss,
+            sampler_check: trainer.sampler_check.resolved(loss.mismatch),
+            reference: trainer.reference.resolved(),
+            guards: Some(self.grpo().guards()),
+            ..trainer
+        };
+        let mut table = Table::try_from(&self.settings)?;
+        table.extend(Table::try_from(&trainer)?);
         table.insert("reward".to_owned(), Value::Table(self.reward.table().clone()));
         if let Some(data) = &self.data {
             table.insert("data".to_owned(), Value::Table(data.settings()?));
@@ -142,8 +144,13 @@ fn with_all_keys(fault: ConfigFault, tasks: &Tasks) -> ConfigFault {
     }
     let section = fault.key.rsplit_once('.').map_or("", |(section, _)| section);
     let mut known = Extensions::known_keys(tasks, section);
+    if section == "train" {
+        known.push("epochs");
+    }
     if section.is_empty() {
+        known.extend(keys_of::<GrpoConfig>());
         known.extend(["reward", "data", "rollout"]);
+        known.extend((!tasks.episodes().is_empty()).then_some("episode"));
         let sources = tasks.iter().flat_map(|task| task.sources());
         known.extend(sources.flat_map(|kind| kind.sections));
     }

@@ -28,7 +28,7 @@ impl TrainFile {
     pub(crate) fn start(&self, tasks: &Tasks) -> anyhow::Result<Start> {
         let loaded = self.load(tasks)?;
         let of_reward = self.reward_files()?;
-        let longest = self.settings.sampling.max_new_tokens;
+        let longest = self.trainer.sampling.max_new_tokens;
         let reward = self.reward.build(&device::device()?)?;
         let reward = tasks.identified(reward, &loaded.spec.codec);
         for warning in self.reward.spec().admit()? {
@@ -42,7 +42,7 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
-        files.extend(self.rollout.config().files());
+        files.extend(self.rollout_files());
         files.extend(self.extensions.files()?);
         let mut examples = Vec::new();
         let extensions = self.build_extensions(tasks, &loaded, &mut examples)?;
@@ -52,8 +52,8 @@ impl TrainFile {
         let mut reports = Vec::new();
         reports.extend(prompts.report.clone().map(|report| ("prompts", report)));
         reports.extend(examples.iter().map(|read| ("examples", read.report.clone())));
-        let of_evaluation = match (&self.settings.eval.file, &self.data) {
-            (None, _) => prompts.of_evaluation(self.settings.eval.prompts())?,
+        let of_evaluation = match (&self.trainer.eval.file, &self.data) {
+            (None, _) => prompts.of_evaluation(self.trainer.eval.prompts())?,
             (Some(file), Some(data)) => {
                 let held_out = data.with_file(file);
                 let held_out =
@@ -61,7 +61,7 @@ impl TrainFile {
                 let read = held_out.files.iter().map(|(_, file)| ("evaluation", file.clone()));
                 files.extend(read);
                 reports.extend(held_out.report.clone().map(|report| ("held out", report)));
-                held_out.of_evaluation(self.settings.eval.prompts())?
+                held_out.of_evaluation(self.trainer.eval.prompts())?
             }
             (Some(_), None) => anyhow::bail!(
                 "eval.file requires a training run with prompts; add [data], or remove eval.file"
@@ -114,14 +114,21 @@ impl TrainFile {
         Ok(loaded)
     }
 
-    /// Describes the files of the reward, the engine and the extensions that are missing or cannot be read,
-    /// and what writes them according to the configurations next to this one.
+    /// Returns the files that the engine and the episode read, with their roles.
+    fn rollout_files(&self) -> Vec<(&'static str, PathBuf)> {
+        let of_episode = self.episode.iter().flat_map(|episode| episode.config().files());
+        self.rollout.config().files().into_iter().chain(of_episode).collect()
+    }
+
+    /// Describes the files of the reward, the prompt source, the engine, the episode and the extensions that
+    /// are missing or cannot be read, and what writes them according to the configurations next to this one.
     pub(crate) fn missing_files(&self, configuration: &Path) -> Vec<String> {
         let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
         let mut problems = Vec::new();
         let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
         let examples = self.extensions.example_files().into_iter().map(|file| ("examples", file));
-        let others = examples.chain(self.rollout.config().files()).collect();
+        let of_source = self.source.iter().flat_map(|source| source.files());
+        let others = examples.chain(of_source).chain(self.rollout_files()).collect();
         for files in [of_reward, of_extensions, Ok(others)] {
             match files {
                 Ok(files) => {
@@ -188,7 +195,7 @@ impl TrainFile {
         extensions: StepExtensions<Policy>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, adapter, .. } = loaded;
-        let reference = match (self.settings.reference.from, &policy) {
+        let reference = match (self.trainer.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
             // The reference shares the base weights with the policy.
             (ReferenceFrom::Base, Policy::Adapted(adapted)) => {
@@ -200,7 +207,7 @@ impl TrainFile {
         };
         let codec = spec.codec;
         anyhow::ensure!(
-            self.settings.sampling.stop.is_empty() || codec.is_text(),
+            self.trainer.sampling.stop.is_empty() || codec.is_text(),
             "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
             self.settings.model.display()
         );
@@ -224,7 +231,7 @@ impl TrainFile {
         codec: &Codec,
     ) -> anyhow::Result<Arc<dyn EngineFactory<Policy>>> {
         let sampler_check =
-            self.settings.sampler_check.resolved(self.settings.loss.resolve()?.mismatch);
+            self.trainer.sampler_check.resolved(self.trainer.loss.resolve()?.mismatch);
         let engine = self.rollout.config().build(EngineContext {
             local: self.local_engine(codec),
             codec,

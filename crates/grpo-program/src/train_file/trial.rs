@@ -44,7 +44,7 @@ pub(crate) fn trial_file(
         !in_set || arguments.steps.is_none(),
         "--steps and --set train.steps set the same value; remove one of them"
     );
-    let steps = if in_set { long.settings.train.steps } else { arguments.steps.unwrap_or(STEPS) };
+    let steps = if in_set { long.trainer.train.steps } else { arguments.steps.unwrap_or(STEPS) };
     anyhow::ensure!(
         steps >= LEAST_STEPS,
         "a trial of {} is too short; expected at least {LEAST_STEPS}",
@@ -90,23 +90,23 @@ fn keys(long: &TrainFile, steps: u32) -> anyhow::Result<Vec<(&'static str, Value
         let kept: BTreeMap<_, _> = kept.collect();
         keys.push(("success.components", Value::try_from(kept)?));
     }
-    if long.settings.eval.samples > 0 {
+    if long.trainer.eval.samples > 0 {
         keys.push(("eval.every", every(10)));
         keys.push((
             "eval.samples",
-            Value::from(i64::from(long.settings.eval.samples.min(EVALUATED))),
+            Value::from(i64::from(long.trainer.eval.samples.min(EVALUATED))),
         ));
     }
     // Scales the schedules with the length of the run.
     let scaled = |long_steps: u32| {
         i64::try_from(
-            u64::from(long_steps) * u64::from(steps) / u64::from(long.settings.train.steps),
+            u64::from(long_steps) * u64::from(steps) / u64::from(long.trainer.train.steps),
         )
     };
-    if long.settings.schedule.warmup_steps > 0 {
-        keys.push(("schedule.warmup_steps", scaled(long.settings.schedule.warmup_steps)?.into()));
+    if long.trainer.schedule.warmup_steps > 0 {
+        keys.push(("schedule.warmup_steps", scaled(long.trainer.schedule.warmup_steps)?.into()));
     }
-    if let Some(coef_steps) = long.settings.schedule.coef_steps {
+    if let Some(coef_steps) = long.trainer.schedule.coef_steps {
         keys.push(("schedule.coef_steps", scaled(coef_steps)?.max(1).into()));
     }
     Ok(keys)

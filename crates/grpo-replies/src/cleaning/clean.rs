@@ -69,10 +69,11 @@ impl CleaningRules {
         }
         order.retain(|at| fate[*at].is_none());
         if self.max_cosine < 1.0 {
-            for (at, near, cosine) in self.near(&pairs, &order, embedder)? {
-                let kept = &pairs[near];
-                let found = format!("{}, cosine {cosine:.3}", place(&kept.file, kept.line));
-                fate[at] = Some(Reason::new("semantic_duplicate", found));
+            for near in self.near(&pairs, &order, embedder)? {
+                let kept = &pairs[near.kept];
+                let place = place(&kept.file, kept.line);
+                let found = format!("{place}, cosine {:.3}", near.cosine);
+                fate[near.duplicate] = Some(Reason::new("semantic_duplicate", found));
             }
         }
         for ((pair, original), reason) in pairs.into_iter().zip(originals).zip(fate) {
@@ -91,14 +92,13 @@ impl CleaningRules {
         Ok(())
     }
 
-    /// Returns the near duplicates in `order`, each with the kept pair that it duplicates and their
-    /// cosine similarity.
+    /// Returns the near duplicates in `order`.
     fn near(
         &self,
         pairs: &[PairRecord],
         order: &[usize],
         embedder: &dyn Embedder,
-    ) -> Result<Vec<(usize, usize, f64)>, DataError> {
+    ) -> Result<Vec<NearDuplicate>, DataError> {
         let mut vectors = Vec::with_capacity(order.len());
         for batch in order.chunks(BATCH) {
             let texts: Vec<&str> = batch.iter().map(|at| pairs[*at].reply.as_str()).collect();
@@ -116,12 +116,22 @@ impl CleaningRules {
                 (!is_far).then(|| (other, cosine(vector, &vectors[other])))
             });
             match cosines.find(|(_, cosine)| *cosine > self.max_cosine) {
-                Some((other, cosine)) => near.push((at, order[other], cosine)),
+                Some((other, cosine)) => {
+                    near.push(NearDuplicate { duplicate: at, kept: order[other], cosine });
+                }
                 None => kept.push(place),
             }
         }
         Ok(near)
     }
+}
+
+/// A pair that resembles one that is kept, by their indices.
+struct NearDuplicate {
+    duplicate: usize,
+    kept: usize,
+    /// Their cosine similarity.
+    cosine: f64,
 }
 
 /// Number of texts per embedder call.

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use grpo_task::output::{
     FileInPlace, JSON_LINES, check_output, is_device, refuse_same, say, say_aside,
 };
+use grpo_task::run_files::refuse_other_command;
 use grpo_task::task::{CommandGroup, TaskCommand};
 use grpo_task::{config, device};
 
@@ -96,7 +97,11 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         })?;
     }
     let file = match &arguments.config {
-        Some(path) => config::load::<CleaningFile>(path, &arguments.set)?.value,
+        Some(path) => {
+            let keys = config::load::<toml::Table>(path, &arguments.set)?;
+            refuse_other_command(&keys.value, path, "clean-data")?;
+            keys.parse::<CleaningFile>()?.value
+        }
         None => config::of_sets::<CleaningFile>(&arguments.set)?.value,
     };
     let does = |step| !arguments.skip.contains(&step);

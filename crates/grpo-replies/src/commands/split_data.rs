@@ -8,8 +8,8 @@ use crate::split_files::{
     name_all, refuse_foreign, settings_of,
 };
 use crate::{
-    MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine,
-    read_pairs, split_phases,
+    MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary,
+    RepeatedPair, SkippedLine, read_pairs, split_phases,
 };
 use anyhow::Context;
 use clap::Args;
@@ -19,7 +19,7 @@ use grpo_report::{Scores, distributions};
 use grpo_run::{DataFile, lock_folder, sha256};
 use serde::Serialize;
 
-use grpo_task::output::{is_same_place, refuse_input, say};
+use grpo_task::output::{create_folder, is_same_place, refuse_input, say};
 use grpo_task::task::{CommandGroup, TaskCommand};
 
 #[derive(Debug, Args)]
@@ -205,8 +205,7 @@ fn write_split(
         "{} does not hold this split; write it without --verify",
         folder.display()
     );
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    create_folder(folder)?;
     // Two concurrent splits could leave a mixture of their files, with some pairs in both phases.
     let own = open()?;
     refuse_foreign(&own)?;
@@ -282,8 +281,8 @@ fn report(read: &PairFile) {
 }
 
 fn duplicates(read: &PairFile) -> Vec<Duplicate> {
-    let duplicate = |(place, first): (usize, usize)| {
-        let (pair, first) = (&read.pairs[place], &read.pairs[first]);
+    let duplicate = |of: RepeatedPair| {
+        let (pair, first) = (&read.pairs[of.pair], &read.pairs[of.first]);
         Duplicate {
             file: pair.file.clone(),
             line: pair.line,

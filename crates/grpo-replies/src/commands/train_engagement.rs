@@ -25,7 +25,7 @@ use grpo_task::args::RunArguments;
 use grpo_task::checkpoint::CheckpointSection;
 use grpo_task::config::Origin;
 use grpo_task::device;
-use grpo_task::output::{say, say_checked};
+use grpo_task::output::{say, say_checked, say_embedders_checked};
 use grpo_task::phase::Phase;
 use grpo_task::supervised_run::{ModelFiles, Request};
 use grpo_task::task::{CommandGroup, TaskCommand};
@@ -109,6 +109,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     if arguments.check {
         let inputs = [("data", &file.data.file)];
         say_checked(arguments.configuration()?, &file.run, arguments.force, inputs)?;
+        say_embedders_checked([&file.embedder]);
         return Ok(());
     }
     let device = device::device()?.autodiff();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use grpo_replies::{MOST_LISTED, PairFile, PairRecord, read_pairs};
+use grpo_replies::{MOST_LISTED, PairFile, PairRecord, RepeatedPair, read_pairs};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -226,7 +226,7 @@ fn pairs_that_stand_there_twice_are_known() {
     let line =
         |reply: &str| format!("{{\"tweet_id\":\"a\",\"tweet\":\"t\",\"reply\":\"{reply}\"}}\n");
     let found = read(line("one") + &line("two") + &line("one ") + &line("one"));
-    assert_eq!(found.duplicates(), [(2, 0), (3, 0)]);
+    assert_eq!(found.duplicates(), [2, 3].map(|pair| RepeatedPair { pair, first: 0 }));
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(super) fn lines(name: &str, values: &[f64]) -> Vec<Map<String, Value>> {
 
 /// Returns the events of a run that finished.
 pub(super) fn finished() -> [Event; 1] {
-    [Event { step: 0, at: String::new(), what: EventKind::Finished { calls: None } }]
+    [Event { step: 0, at: String::new(), what: EventKind::Finished { ended_by: None } }]
 }
 
 #[track_caller]
@@ -212,7 +212,7 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
     };
     let event = |what| Event { what, ..guard("warn") };
     let stopped = |reason: &str| event(EventKind::Stopped { reason: reason.to_owned() });
-    let finished = || event(EventKind::Finished { calls: None });
+    let finished = || event(EventKind::Finished { ended_by: None });
     let resumed = || event(EventKind::Resumed { device: None, gpu: None });
     let back = || guard("roll_back");
     let message = "kl = 0.4 is above 0.3";
@@ -325,7 +325,7 @@ fn a_run_that_need_not_gain_may_fall_by_noise_alone() {
     let verdict = |fall: f64| {
         let mut rewards = end.to_vec();
         rewards.extend(end.map(|value| value - fall * error));
-        let what = EventKind::Finished { calls: None };
+        let what = EventKind::Finished { ended_by: None };
         let finished = Event { step: 10, at: String::new(), what };
         judge(&lines("reward", &rewards), &[finished], None, &criteria)
     };

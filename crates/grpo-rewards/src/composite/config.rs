@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, deserialize_settings};
+use grpo_data::{ConfigFault, deserialize_settings, short_number};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::{CompositeReward, Part, Transform};
 use crate::identity::VALID;
-use crate::registry::are_mean_weights;
+use crate::registry::{are_mean_weights, check_weight};
 use crate::{FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, of_component};
 
 /// Configuration of a [`CompositeReward`].
@@ -112,15 +112,17 @@ impl RewardSpec for CompositeConfig {
             }
             spec.check().map_err(of_part)?;
         }
+        for part in &self.parts {
+            check_weight("weight", part.weight).map_err(|fault| of_component(fault, &part.name))?;
+        }
         let weights: Vec<f64> = self.parts.iter().map(|part| part.weight).collect();
         let sum: f64 = weights.iter().sum();
-        // These comparisons also reject NaN.
-        let can_be_mean =
-            sum.is_finite() && sum > 0.0 && weights.iter().all(|weight| *weight >= 0.0);
+        let can_be_mean = sum.is_finite() && sum > 0.0;
         match are_mean_weights(&weights) || (self.normalize && can_be_mean) {
             true => Ok(()),
             false => ConfigFault::refuse(format!(
-                "the weights of reward.parts must be at least 0 and sum to 1, but they sum to {sum}; change them, or set reward.normalize = true with at least one weight above 0"
+                "the weights of reward.parts must be at least 0 and sum to 1, but they sum to {}; change them, or set reward.normalize = true with at least one weight above 0",
+                short_number(sum)
             )),
         }
     }

@@ -132,11 +132,14 @@ fn weights_sum_to_one_or_are_made_to() {
     assert!(config(settings).build(&Device::flex()).is_err());
     let reward = build(json!({"type": "composite", "parts": parts, "normalize": true}));
     assert_eq!(reward.score(&["a".into()])[0].total(), Some(0.75));
-    for weights in [[0.0, 0.0], [-1.0, 3.0]] {
-        let [a, b] = weights;
+    for ([a, b], expected) in [
+        ([0.0, 0.0], "must be at least 0 and sum to 1, but they sum to 0; "),
+        ([-1.0, 3.0], "reward part 'a': weight = -1 is out of range; expected 0 or more"),
+    ] {
         let parts = json!([pattern("a", a, "a"), pattern("b", b, "b")]);
         let settings = json!({"type": "composite", "parts": parts, "normalize": true});
-        assert!(fault(settings).contains("at least 0"), "{weights:?}");
+        let found = fault(settings);
+        assert!(found.contains(expected), "{found}");
     }
     assert!(fault(json!({"type": "composite", "parts": []})).contains("is empty"));
 }

@@ -8,7 +8,7 @@
 //! The REINVENT format is also supported. Its request has one SMILES string per line, and its reply
 //! is `{"version": 1, "payload": {name: [...]}}`.
 
-use grpo_data::{in_plain_words, parse_json};
+use grpo_data::{LARGEST_REWARD, in_plain_words, parse_json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -325,6 +325,9 @@ fn number(name: &str, value: &Value) -> Result<Option<f64>, String> {
     match value {
         Value::Null => Ok(None),
         Value::Number(found) => match found.as_f64().filter(|value| value.is_finite()) {
+            Some(value) if value.abs() > LARGEST_REWARD => Err(format!(
+                "{name} is {value:e}; expected a number up to {LARGEST_REWARD:e} in magnitude, or null"
+            )),
             Some(value) => Ok(Some(value)),
             None => fault(found),
         },

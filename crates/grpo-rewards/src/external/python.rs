@@ -1,11 +1,12 @@
 //! Rewards computed by Python functions. A helper script runs them in the user's interpreter.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use grpo_data::{ConfigFault, OneOrSeveral};
+use grpo_data::{ConfigFault, LARGEST_REWARD, OneOrSeveral, regular_file};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -71,11 +72,11 @@ impl CarrierConfig for PythonConfig {
                 names.len()
             ));
         }
-        let are_finite = weights.iter().all(|weight| weight.is_finite());
-        match are_finite && weights.iter().any(|weight| *weight != 0.0) {
+        let are_bounded = weights.iter().all(|weight| weight.abs() <= LARGEST_REWARD);
+        match are_bounded && weights.iter().any(|weight| *weight != 0.0) {
             true => Ok(()),
             false => ConfigFault::refuse(
-                "reward.weights must be finite, and at least one must be nonzero",
+                "reward.weights must be numbers up to 1e100 in magnitude, and at least one must be nonzero",
             ),
         }
     }
@@ -85,13 +86,15 @@ impl CarrierConfig for PythonConfig {
     }
 
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
-        match self.file.is_file() {
-            true => Ok(vec![("reward", self.file.clone())]),
-            false => ConfigFault::refuse(format!(
-                "reward.file: file {} does not exist; expected a Python file with the reward function",
-                self.file.display()
-            )),
-        }
+        let fault = match regular_file::open(&self.file) {
+            Ok(_) => return Ok(vec![("reward", self.file.clone())]),
+            Err(error) if error.kind() == ErrorKind::NotFound => "does not exist".to_owned(),
+            Err(error) => format!("cannot be read ({error})"),
+        };
+        ConfigFault::refuse(format!(
+            "reward.file: file {} {fault}; expected a Python file with the reward function",
+            self.file.display()
+        ))
     }
 
     /// If there are several functions, each is a component of the sum.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::schema::Both;
-use grpo_data::{ConfigFault, deserialize_settings};
+use grpo_data::{ConfigFault, deserialize_settings, keys_of};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use toml::Table;
 use super::carrier::Carrier;
 use super::protocol::{Format, Shape};
 use super::reward::ExternalReward;
-use super::settings::{SHARED, Settings};
+use super::settings::Settings;
 use crate::composite::reserved_for;
 use crate::{FromRegistry, Reward, RewardKind, RewardRegistry, RewardSpec};
 
@@ -83,7 +83,7 @@ impl RewardKind {
 
 impl<C: DeserializeOwned> FromRegistry for External<C> {
     fn from_registry(_: &RewardRegistry, mut table: Table) -> Result<Self, ConfigFault> {
-        let shared = SHARED.iter().filter_map(|key| Some(((*key).to_owned(), table.remove(*key)?)));
+        let shared = keys_of::<Settings>().iter().filter_map(|key| table.remove_entry(*key));
         let settings = deserialize_settings(shared.collect::<Table>())?;
         Ok(Self { carrier: deserialize_settings(table)?, settings })
     }

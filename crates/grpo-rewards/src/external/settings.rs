@@ -1,11 +1,11 @@
 //! Settings that are common to all external rewards.
 
-use grpo_data::{ConfigFault, short_number};
+use grpo_data::{ConfigFault, LARGEST_REWARD, Ranges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Settings that are common to all external rewards.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
     /// Completions per request.
@@ -35,9 +35,6 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) invalid: Option<Invalid>,
 }
-
-pub(super) const SHARED: [&str; 7] =
-    ["batch_size", "workers", "time_limit", "on_failure", "deterministic", "cache", "invalid"];
 
 impl Default for Settings {
     fn default() -> Self {
@@ -79,7 +76,7 @@ pub(super) enum Invalid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SendWord {
-    /// See [`Invalid::Word`].
+    /// They are sent like all other completions.
     Send,
 }
 
@@ -94,23 +91,16 @@ impl Settings {
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
-        let counts = [("batch_size", self.batch_size, 1_000_000), ("workers", self.workers, 256)];
-        for (key, value, most) in counts {
-            if !(1..=most).contains(&value) {
-                return ConfigFault::refuse(format!(
-                    "reward.{key} = {value} is out of range; expected 1 to {most}"
-                ));
-            }
-        }
-        if !(1e-3..=1e6).contains(&self.time_limit) {
+        // The key is relative to the section, the message names it in full.
+        self.check_ranges("reward").map_err(|fault| ConfigFault {
+            key: fault.key.trim_start_matches("reward.").to_owned(),
+            ..fault
+        })?;
+        if let Some(reward) =
+            self.invalid_reward().filter(|reward| reward.is_nan() || reward.abs() > LARGEST_REWARD)
+        {
             return ConfigFault::refuse(format!(
-                "reward.time_limit = {} is out of range; expected 0.001 to 1e6 seconds",
-                short_number(self.time_limit)
-            ));
-        }
-        if let Some(reward) = self.invalid_reward().filter(|reward| !reward.is_finite()) {
-            return ConfigFault::refuse(format!(
-                "reward.invalid = {reward} is out of range; expected a finite number or \"send\""
+                "reward.invalid = {reward:e} is out of range; expected a number up to {LARGEST_REWARD:e} in magnitude, or \"send\""
             ));
         }
         match self.cache == Some(true) && !self.deterministic {

@@ -1,4 +1,5 @@
 //! Compares sampling with its definition and between batch layouts, and tests invalid inputs.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod activations;
 mod conditions;

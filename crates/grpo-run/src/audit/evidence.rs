@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use crate::{Event, EventKind, LedgerCompletion, LedgerStep};
+use crate::{EndedBy, Event, EventKind, LedgerCompletion, LedgerStep};
 
 /// Contents of a run's files.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,18 +41,28 @@ pub struct Plan {
     pub staleness: u64,
     /// Number of policy updates per rollout (μ).
     pub updates_per_rollout: usize,
-    /// Number of additional optimizer steps that only use examples.
-    pub supervised_updates: usize,
-    /// Number of additional optimizer steps that only use replayed completions.
-    pub replay_updates: usize,
-    /// Number of distinct completions that the reward may score, if limited.
-    pub max_reward_calls: Option<u64>,
+    /// Optimizer steps that extensions add to each step, in their order.
+    pub further_updates: Vec<FurtherUpdates>,
+    /// How extensions may end the run before its last step.
+    pub endings: Vec<EndedBy>,
     /// Whether the run may finish before its last step, because its evaluations no longer improve.
     pub may_end_early: bool,
     /// Number of steps between recorded completions; 0 for none.
     pub completions_every: u64,
     /// Settings of the reference policy.
     pub reference: ReferencePlan,
+}
+
+/// Optimizer steps that an extension adds to each step. They do not use the completions of the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FurtherUpdates {
+    /// Key of the configuration that adds them.
+    pub key: &'static str,
+    /// Number of them.
+    pub count: usize,
+    /// Whether they use replayed completions. A step may leave out all of these, because there may be
+    /// nothing to replay.
+    pub replay: bool,
 }
 
 /// Settings of the reference policy.
@@ -125,6 +135,14 @@ pub(super) enum Before<'a> {
     Unknown,
 }
 
+impl Plan {
+    /// Returns the number of optimizer steps that extensions add, with or without replayed completions.
+    pub(super) fn further(&self, replay: bool) -> usize {
+        let of_kind = self.further_updates.iter().filter(|further| further.replay == replay);
+        of_kind.map(|further| further.count).sum()
+    }
+}
+
 impl Evidence {
     pub(super) fn line(&self, step: u64) -> Option<&LedgerStep> {
         // Try the expected index first. Only damaged ledgers need a search.
@@ -179,7 +197,7 @@ impl Evidence {
                 pair,
                 [
                     Event { step: stopped, what: EventKind::Stopped { .. }, .. },
-                    Event { step: finished, what: EventKind::Finished { calls: None }, .. },
+                    Event { step: finished, what: EventKind::Finished { ended_by: None }, .. },
                 ] if (*stopped, *finished) == (step, step)
             )
         };

@@ -1,7 +1,9 @@
 //! The records that a run is expected to contain.
 
+use grpo_metrics::MetricTable;
+
 /// Expected contents of a run folder.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RecordPlan {
     /// Folder of the trained weights, `model` or `adapter`. `None` if the run has no ledger.
     pub trained: Option<&'static str>,
@@ -9,6 +11,6 @@ pub struct RecordPlan {
     pub checkpoint_every: u64,
     /// Minimum increase of the mean reward for an evaluation to become the new best one.
     pub min_gain: f64,
-    /// Returns whether a metric may change when a run is repeated.
-    pub is_machine: fn(&str) -> bool,
+    /// The metrics of the run. Those that depend on the machine may change when it is repeated.
+    pub metrics: MetricTable,
 }

@@ -273,7 +273,9 @@ impl Records<'_> {
             }
             let Some(hashes) = recorded.get(&step) else { continue };
             checked += 1;
-            let now = RecordedHashes::of_metrics_line(line.record.clone(), self.plan.is_machine);
+            let now = RecordedHashes::of_metrics_line(line.record.clone(), |name| {
+                self.plan.metrics.is_of_machine(name)
+            });
             if now != hashes.metrics {
                 let what = "its line in metrics.jsonl changed after the run wrote it (ledger.jsonl has its SHA-256)";
                 violations.push(Violation { step: Some(step), what: what.to_owned() });

@@ -56,16 +56,14 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
         let mut violated =
             |what: String| violations.push(Violation { step: Some(line.step), what });
         let (made, on_rollout) = (line.updates.len(), plan.updates_per_rollout);
-        let planned = on_rollout + plan.supervised_updates;
+        let (other, replays) = (plan.further(false), plan.further(true));
+        let planned = on_rollout + other;
         // Nothing is replayed before the reward has scored two completions, or if it has scored none of the
         // step.
-        if made != planned + plan.replay_updates && made != planned {
-            let adds = [
-                ("combined.every", plan.supervised_updates),
-                ("replay.updates", plan.replay_updates),
-            ];
-            let adds = adds.iter().filter(|(_, more)| *more > 0);
-            let adds: String = adds.map(|(key, more)| format!(", and {key} adds {more}")).collect();
+        if made != planned + replays && made != planned {
+            let adds = plan.further_updates.iter().filter(|further| further.count > 0);
+            let adds: String =
+                adds.map(|of| format!(", and {} adds {}", of.key, of.count)).collect();
             violated(format!(
                 "has {}, but train.updates_per_rollout is {on_rollout}{adds}",
                 count(made, "update")
@@ -74,12 +72,12 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
         for (number, update) in (1..).zip(&line.updates) {
             updates += 1;
             uses += update.completions.len();
-            let is_replay = plan.replay_updates > 0 && number > planned;
+            let is_replay = replays > 0 && number > planned;
             if update.replayed.is_some() != is_replay {
                 let kind = if is_replay { "must use" } else { "must not use" };
                 violated(format!("update {number} {kind} replayed completions"));
             }
-            if is_replay || (plan.supervised_updates > 0 && number > on_rollout) {
+            if is_replay || (other > 0 && number > on_rollout) {
                 if !update.completions.is_empty() {
                     violated(format!(
                         "update {number} used completions of the rollout, but is for others only"
@@ -135,12 +133,19 @@ fn differences(
     differences
 }
 
+/// The updates that use a completion.
+struct Uses {
+    times: usize,
+    last_step: u64,
+    completion: LedgerCompletion,
+}
+
 /// Checks that no completion was used in more updates than configured or in a different step.
 pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
     let planned = evidence.plan.updates_per_rollout;
     let mut violations = Vec::new();
     let mut sampled: BTreeMap<CompletionDigest, u64> = BTreeMap::new();
-    let mut uses: BTreeMap<CompletionDigest, (usize, u64, LedgerCompletion)> = BTreeMap::new();
+    let mut all: BTreeMap<CompletionDigest, Uses> = BTreeMap::new();
     for line in &evidence.ledger {
         for completion in &line.rollout.completions {
             if let Some(step) = sampled.insert(completion.digest, line.step) {
@@ -152,24 +157,27 @@ pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
             }
         }
         for completion in line.updates.iter().flat_map(|update| &update.completions) {
-            let (times, last, _) =
-                uses.entry(completion.digest).or_insert((0, line.step, *completion));
-            *times += 1;
-            *last = line.step;
+            let uses = all.entry(completion.digest).or_insert(Uses {
+                times: 0,
+                last_step: line.step,
+                completion: *completion,
+            });
+            uses.times += 1;
+            uses.last_step = line.step;
         }
     }
-    let all = uses.len();
-    for (times, last, LedgerCompletion { prompt, sample, .. }) in uses.into_values() {
+    let completions = count(all.len(), "completion");
+    for Uses { times, last_step, completion } in all.into_values() {
         if times > planned {
+            let LedgerCompletion { prompt, sample, .. } = completion;
             let what = format!(
                 "prompt {prompt}, sample {sample} had been used {times} times, but train.updates_per_rollout is {planned}"
             );
-            violations.push(Violation { step: Some(last), what });
+            violations.push(Violation { step: Some(last_step), what });
         }
     }
     violations.sort_by_key(|violation| violation.step);
-    let checked =
-        format!("{}, each in at most {}", count(all, "completion"), count(planned, "update"));
+    let checked = format!("{completions}, each in at most {}", count(planned, "update"));
     Finding::new("no reuse", checked, violations)
 }
 

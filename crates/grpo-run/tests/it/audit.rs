@@ -68,9 +68,8 @@ pub(crate) fn evidence(
             group_size: 3,
             staleness: 0,
             updates_per_rollout: 2,
-            supervised_updates: 0,
-            replay_updates: 0,
-            max_reward_calls: None,
+            further_updates: Vec::new(),
+            endings: Vec::new(),
             may_end_early: false,
             completions_every: 0,
             reference,
@@ -269,7 +268,7 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
     };
     let reference = EventKind::Reference { mix: 1.0, weights: weights(6) };
     let whole = [
-        EventKind::Finished { calls: None },
+        EventKind::Finished { ended_by: None },
         EventKind::Interrupted {},
         stopped("enough"),
         guard,
@@ -280,7 +279,7 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
         check(&run, &[lacks]);
         // The event belongs to an earlier step or precedes a resumption.
         run.events = vec![event(2, what.clone())];
-        if what != (EventKind::Finished { calls: None }) {
+        if what != (EventKind::Finished { ended_by: None }) {
             check(&run, &[]);
         }
         run.events = vec![event(3, what), event(2, EventKind::Resumed { device: None, gpu: None })];
@@ -328,7 +327,7 @@ fn a_run_may_be_killed_during_a_roll_back() {
 #[test]
 fn a_run_that_finished_has_all_of_its_steps() {
     let mut run = evidence(3, FIXED, &[], 1.0);
-    run.events = vec![event(3, EventKind::Finished { calls: None })];
+    run.events = vec![event(3, EventKind::Finished { ended_by: None })];
     check(&run, &[]);
     run.plan.steps = 5;
     let lacks = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
@@ -341,7 +340,7 @@ fn a_run_that_finished_has_all_of_its_steps() {
 #[test]
 fn a_run_that_no_longer_improves_may_finish_early() {
     let stopped = || event(3, EventKind::Stopped { reason: "no evaluation improved".into() });
-    let finished = || event(3, EventKind::Finished { calls: None });
+    let finished = || event(3, EventKind::Finished { ended_by: None });
     let mut run = evidence(3, FIXED, &[], 1.0);
     run.plan.steps = 5;
     run.plan.may_end_early = true;
@@ -358,7 +357,7 @@ fn a_run_that_no_longer_improves_may_finish_early() {
     run.plan.may_end_early = true;
     run.events = vec![
         event(4, EventKind::Stopped { reason: "no evaluation improved".into() }),
-        event(4, EventKind::Finished { calls: None }),
+        event(4, EventKind::Finished { ended_by: None }),
     ];
     check(&run, &[&lacks.replace("after step 3", "after step 4")]);
 }
@@ -389,7 +388,7 @@ fn what_the_run_left() {
     // This does not apply to a run that ended normally.
     run.events = vec![event(3, EventKind::Stopped { reason: "enough".into() })];
     check(&run, &other);
-    run.events = vec![event(3, EventKind::Finished { calls: None })];
+    run.events = vec![event(3, EventKind::Finished { ended_by: None })];
     let steps = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
     check(&run, &[steps, other[0]]);
 }
@@ -432,6 +431,6 @@ fn reports_missing_completion_records() {
     // A killed run may lack the completions of its last step only.
     run.plan.completions_every = 1;
     check(&run, &[&missing(1, 1), &missing(3, 1)]);
-    run.events = vec![event(5, EventKind::Finished { calls: None })];
+    run.events = vec![event(5, EventKind::Finished { ended_by: None })];
     check(&run, &[&missing(1, 1), &missing(3, 1), &missing(5, 1)]);
 }

@@ -210,6 +210,27 @@ fn what_does_not_fit_together_is_named() {
     );
 }
 
+/// Readers of columns check the file first.
+#[test]
+fn a_file_of_another_step_is_refused_by_its_path() {
+    let (folder, run) = run();
+    run.write_completions(1, &[completion(1, 0)], &PARTS).unwrap();
+    let (whole, copy) = (run.completions_path(1), run.completions_path(2));
+    fs::copy(&whole, &copy).unwrap();
+    RunFolder::check_completions(&whole).unwrap();
+    let error = RunFolder::check_completions(&copy).unwrap_err().to_string();
+    let expected = format!(
+        "`{}` is damaged: `step` is 1, which differs from the file name in row 1; restore it from a copy, or train again",
+        copy.display()
+    );
+    assert_eq!(error, expected);
+    // A copy outside of the run is a file like any other.
+    let outside = tempfile::tempdir_in(folder.path()).unwrap();
+    let outside = outside.path().join("step-2.parquet");
+    fs::copy(&whole, &outside).unwrap();
+    RunFolder::check_completions(&outside).unwrap();
+}
+
 #[test]
 fn what_is_no_such_file_is_named() {
     let (_folder, run) = run();

@@ -1,4 +1,5 @@
 //! Tests of the public interface in a single binary.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod atomic;
 mod audit;

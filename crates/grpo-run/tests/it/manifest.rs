@@ -89,6 +89,22 @@ fn reports_altered_files() {
     assert!(error.starts_with("cannot read `none`: "), "{error}");
 }
 
+/// Users add a template to models that have none.
+#[test]
+fn a_chat_template_may_be_added() {
+    let folder = folder();
+    fs::write(folder.path().join("chat_template.jinja"), "{{ messages }}").unwrap();
+    verify(folder.path()).unwrap();
+    // One that is listed is checked like any other file, and none belongs into a subfolder.
+    write_manifest(folder.path()).unwrap();
+    fs::write(folder.path().join("chat_template.jinja"), "{{ other }}").unwrap();
+    assert!(verify(folder.path()).is_err());
+    check(
+        |folder| fs::write(folder.join("below/chat_template.jinja"), b"").unwrap(),
+        "`below/chat_template.jinja` is not listed in the manifest; remove it, or use another checkpoint",
+    );
+}
+
 #[cfg(unix)]
 #[test]
 fn links_are_refused() {

@@ -2,6 +2,7 @@
 //! format description.
 
 use crate::folder::{Existing, create};
+use grpo_metrics::{MetricGroup, MetricSpec, MetricTable};
 use grpo_run::{RunFolder, TensorBoard};
 use serde_json::{Map, Value, json};
 use std::fs;
@@ -15,6 +16,12 @@ fn run() -> (TempDir, RunFolder) {
     let folder = tempdir().unwrap();
     let (run, _) = create(&folder.path().join("one"), Existing::Refuse).unwrap();
     (folder, run)
+}
+
+/// Describes one of the metrics.
+fn table() -> MetricTable {
+    static METRICS: [MetricSpec; 1] = [MetricSpec::new("reward", "points", "mean [reward](a.md)")];
+    MetricTable::new([MetricGroup { name: "", section: "", metrics: &METRICS }])
 }
 
 fn line(step: u64) -> Map<String, Value> {
@@ -93,9 +100,9 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     fields
 }
 
-/// Returns wall time, step, and the names and values of all metrics.
-fn event(message: &[u8]) -> (f64, u64, Vec<(String, f32)>) {
-    let (mut event, all) = ((0.0, 0, Vec::new()), fields(message));
+/// Returns wall time, step, the names and values of all metrics, and all descriptions.
+fn event(message: &[u8]) -> (f64, u64, Vec<(String, f32)>, Vec<String>) {
+    let (mut event, all) = ((0.0, 0, Vec::new(), Vec::new()), fields(message));
     for (number, value) in all {
         match number {
             1 => event.0 = f64::from_le_bytes(value.try_into().unwrap()),
@@ -107,6 +114,10 @@ fn event(message: &[u8]) -> (f64, u64, Vec<(String, f32)>) {
                         |number| of_value.iter().find(|(n, _)| *n == number).unwrap().1.clone();
                     let number = f32::from_le_bytes(find(2).try_into().unwrap());
                     event.2.push((String::from_utf8(find(1)).unwrap(), number));
+                    if let Some((_, metadata)) = of_value.iter().find(|(n, _)| *n == 9) {
+                        let [(3, description)] = &fields(metadata)[..] else { panic!("metadata") };
+                        event.3.push(String::from_utf8(description.clone()).unwrap());
+                    }
                 }
             }
             other => panic!("field {other}"),
@@ -122,7 +133,10 @@ fn check(bytes: &[u8], steps: &[u64]) {
     assert_eq!(version[1], (3, b"brain.Event:2".to_vec()));
     assert_eq!(messages.len(), steps.len() + 1);
     for (place, (message, &step)) in messages[1..].iter().zip(steps).enumerate() {
-        let (wall_time, found, values) = event(message);
+        let (wall_time, found, values, descriptions) = event(message);
+        // TensorBoard reads the description of the first value.
+        let described: &[&str] = if place == 0 { &["mean reward (points)"] } else { &[] };
+        assert_eq!(descriptions, described);
         assert_eq!((wall_time, found), (START + 1.5 * (place as f64 + 1.0), step));
         let expected = [
             ("reward", 0.5 + step as f32),
@@ -137,7 +151,7 @@ fn check(bytes: &[u8], steps: &[u64]) {
 #[test]
 fn every_number_of_every_line_is_there() {
     let (_folder, run) = run();
-    let mut board = TensorBoard::rebuild(&run, &[]).unwrap();
+    let mut board = TensorBoard::rebuild(&run, &[], table()).unwrap();
     assert_eq!(board.path(), run.path().join(NAME));
     check(&fs::read(board.path()).unwrap(), &[]);
     board.append(&line(1)).unwrap();
@@ -145,21 +159,21 @@ fn every_number_of_every_line_is_there() {
     let appended = fs::read(board.path()).unwrap();
     check(&appended, &[1, 2]);
     // The file depends only on the lines.
-    TensorBoard::rebuild(&run, &[line(1), line(2)]).unwrap();
+    TensorBoard::rebuild(&run, &[line(1), line(2)], table()).unwrap();
     assert_eq!(fs::read(run.path().join(NAME)).unwrap(), appended);
 }
 
 #[test]
 fn a_killed_run_and_one_that_went_back_have_whole_files_again() {
     let (_folder, run) = run();
-    let mut board = TensorBoard::rebuild(&run, &[line(1)]).unwrap();
+    let mut board = TensorBoard::rebuild(&run, &[line(1)], table()).unwrap();
     board.append(&line(2)).unwrap();
     let path = run.path().join(NAME);
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 5]).unwrap();
     assert_eq!(messages(&fs::read(&path).unwrap()), Err(2));
     fs::write(run.path().join("events.out.tfevents.0000000001.grpo"), "older").unwrap();
-    let mut board = TensorBoard::rebuild(&run, &[line(1)]).unwrap();
+    let mut board = TensorBoard::rebuild(&run, &[line(1)], table()).unwrap();
     board.append(&line(2)).unwrap();
     assert_eq!(fs::read(&path).unwrap(), whole);
     let names = fs::read_dir(run.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -170,7 +184,7 @@ fn a_killed_run_and_one_that_went_back_have_whole_files_again() {
 #[test]
 fn a_flipped_bit_is_found() {
     let (_folder, run) = run();
-    TensorBoard::rebuild(&run, &[line(1), line(2)]).unwrap();
+    TensorBoard::rebuild(&run, &[line(1), line(2)], table()).unwrap();
     let whole = fs::read(run.path().join(NAME)).unwrap();
     assert!(messages(&whole).is_ok());
     for place in 0..whole.len() {
@@ -187,7 +201,7 @@ fn a_run_without_a_beginning_is_refused() {
         serde_json::from_slice(&fs::read(run.info_path()).unwrap()).unwrap();
     info["started"] = json!("yesterday");
     fs::write(run.info_path(), serde_json::to_string(&info).unwrap()).unwrap();
-    let error = TensorBoard::rebuild(&run, &[]).unwrap_err().to_string();
+    let error = TensorBoard::rebuild(&run, &[], table()).unwrap_err().to_string();
     let expected = format!(
         "`{}` has the invalid start time `yesterday`; expected a time such as 2026-01-31T12:00:00Z; restore the file",
         run.info_path().display()

@@ -188,7 +188,6 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             // Small enough to produce several micro-batches.
             micro_batch_tokens: 3,
             activation_checkpointing: true,
-            reuse_activations_mb: 0,
             precision: Default::default(),
             reward_time_limit: 60.0,
             max_roll_backs: 3,
@@ -216,14 +215,14 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
         kl_controller: None,
         reference: ReferenceSettings::default(),
         guards: None,
-        sampler_check: SamplerCheck { tolerance: f64::MAX, above: None },
+        sampler_check: SamplerCheck { above: None, tolerance: f64::MAX },
         optimizer: OptimizerConfig {
-            learning_rate: expected.optimizer.lr,
             betas: expected.optimizer.betas,
             epsilon: expected.optimizer.eps,
             weight_decay: expected.optimizer.weight_decay,
             weight_decay_on: Decayed::All,
             max_grad_norm: expected.max_grad_norm,
+            ..OptimizerConfig::new(expected.optimizer.lr)
         },
         schedule: ScheduleConfig::default(),
         eval: EvalConfig::default(),

@@ -1,4 +1,5 @@
 //! Adapter folders that servers load.
+#![expect(clippy::disallowed_methods, reason = "a temporary folder of this process")]
 
 use std::collections::VecDeque;
 use std::fmt;

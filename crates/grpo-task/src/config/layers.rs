@@ -157,7 +157,11 @@ impl Origin {
             .map(|(name, rest)| (name.to_owned(), quoted(rest)));
         let at = if at == "." { "" } else { at };
         let Some((name, known)) = unknown else {
-            let subject = if at.is_empty() { String::new() } else { format!("{at}: ") };
+            // Many messages begin with the key.
+            let has_key = message
+                .strip_prefix(at)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+            let subject = if at.is_empty() || has_key { String::new() } else { format!("{at}: ") };
             return format!("{}{subject}{message}", self.place(at));
         };
         // The path does not always include the unknown key.
@@ -434,6 +438,26 @@ fn line_of(text: &str, offset: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_named_once() {
+        let path = Path::new("train.toml");
+        let origin = of_text(path, "[filter]\nbucket = \"foo\"\n".to_owned()).unwrap().origin;
+        let said = |key: &str, message: &str| {
+            origin.misread(&ConfigFault::from_sentence(key, message)).to_string()
+        };
+        for (key, message, expected) in [
+            ("filter.bucket", "filter.bucket = \"foo\" is unknown", ""),
+            ("filter.bucket", "filter.bucket must be a text", ""),
+            ("filter", "filter.bucket = \"foo\" is unknown", ""),
+            ("filter.bucket", "unknown value `foo`", "filter.bucket: "),
+            ("filter.bucket", "filter.bucket_size is 0", "filter.bucket: "),
+        ] {
+            let line = if key == "filter" { 1 } else { 2 };
+            let expected = format!("train.toml:{line}: {expected}{message}");
+            assert_eq!(said(key, message), expected);
+        }
+    }
 
     #[test]
     fn a_syntax_error_is_kept_whatever_the_ending_of_the_file() {

@@ -125,6 +125,7 @@ impl Generations {
         columns: &Columns,
         mut take: impl FnMut(Option<String>, Vec<String>, Generation),
     ) -> anyhow::Result<Option<String>> {
+        RunFolder::check_completions(path)?;
         let (_, ending) = FileOrigin::new(path);
         let mut column = None;
         let mut is_empty = true;
@@ -287,7 +288,11 @@ impl Record {
         };
         let text = match completion {
             // An empty cell of a table is an empty text.
-            Value::Null => String::new(),
+            Value::Null if FileOrigin::new(row.path).1 == "csv" => String::new(),
+            Value::Null => anyhow::bail!(
+                "{}: `{key}` is null; write the completion, or \"\" if it is empty, or remove the record",
+                row.place()
+            ),
             value => text_of(value).with_context(|| {
                 format!("{}: `{key}` is not a text or a list of messages", row.place())
             })?,
@@ -433,6 +438,18 @@ mod tests {
             fault("p.jsonl", "{\"prompt\": \"a\", \"text\": \"b\"}\n{\"text\": \"c\"}\n"),
             "p.jsonl: some records have a prompt and others have none; add the missing ones"
         );
+        for (null, line) in [
+            ("{\"completion\": null}\n", 1),
+            ("{\"prompt\": \"a\", \"reply\": \"b\"}\n{\"prompt\": \"a\", \"reply\": null}\n", 2),
+        ] {
+            let key = if line == 1 { "completion" } else { "reply" };
+            assert_eq!(
+                fault("n.jsonl", null),
+                format!(
+                    "n.jsonl:{line}: `{key}` is null; write the completion, or \"\" if it is empty, or remove the record"
+                )
+            );
+        }
         let quote = format!("text\n\"{}", "a".repeat(LONGEST_ROW + (1 << 20)));
         assert!(fault("q.csv", &quote).contains("longer than 1 MiB"));
         for (length, is_accepted) in [(LONGEST_ROW - 8, true), (LONGEST_ROW + 1, false)] {

@@ -1,4 +1,5 @@
 //! Devices, pipes and standard output as output files.
+#![expect(clippy::disallowed_methods, reason = "output files that the user chose")]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
 //! Output files that appear when they are complete.
+#![expect(clippy::disallowed_methods, reason = "output files that the user chose")]
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -1,4 +1,5 @@
 //! The incomplete output files and the temporary folders of this process.
+#![expect(clippy::disallowed_methods, reason = "output files that the user chose")]
 
 use std::collections::BTreeSet;
 use std::fs::File;

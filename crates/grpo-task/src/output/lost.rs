@@ -19,7 +19,7 @@ pub fn note_lost(error: &io::Error) {
     lost.get_or_insert_with(|| error.to_string());
 }
 
-/// Checks that all lines passed to [`say`] since the last call were written.
+/// Checks that all lines passed to `say` since the last call were written.
 ///
 /// # Errors
 /// Returns an error if standard output cannot be written, e.g. because the disk is full.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::regular_file;
+use grpo_data::{dangling_link, regular_file};
 
 use super::device::is_device;
 use super::formats::Formats;
@@ -91,8 +91,29 @@ pub fn refuse_same(outputs: &[(&str, Option<&PathBuf>)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns an error if the file exists and `force` is false.
+/// Creates an output folder and its missing parents, unless it exists.
+///
+/// # Errors
+/// Returns an error if the path, or a part of it, is something else than a folder, such as a link that
+/// leads nowhere, or if the folder cannot be created.
+pub fn create_folder(folder: &Path) -> anyhow::Result<()> {
+    let Err(error) = std::fs::create_dir_all(folder) else { return Ok(()) };
+    let what = format!("cannot create the folder {}", folder.display());
+    if let Some(link) = dangling_link(folder) {
+        anyhow::bail!("{what}: {link}; remove the link, or choose another folder");
+    }
+    let file = folder.ancestors().find(|path| path.exists() && !path.is_dir());
+    match file {
+        Some(file) => anyhow::bail!("{what}: {} is a file; choose another folder", file.display()),
+        None => Err(anyhow::Error::from(error).context(what)),
+    }
+}
+
+/// Returns an error if the file, or a link of this name, exists and `force` is false.
 pub(super) fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
+    if let (false, true, Some(link)) = (force, path.is_symlink(), dangling_link(path)) {
+        anyhow::bail!("{link}; choose another file, or replace the link with --force");
+    }
     anyhow::ensure!(
         force || is_device(path) || !path.is_file(),
         "{} already exists; choose another file, or replace it with --force",
@@ -126,6 +147,40 @@ pub fn is_same_place(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_that_lead_nowhere_are_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let here = folder.path().display().to_string();
+        std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        let said = |error: anyhow::Error| error.to_string().replace(&here, "HERE");
+        assert_eq!(
+            said(refuse_existing(&at("link"), false).unwrap_err()),
+            "`HERE/link` is a symbolic link to `nowhere`, which does not exist; choose another file, or replace the link with --force"
+        );
+        refuse_existing(&at("link"), true).unwrap();
+        refuse_existing(&at("new"), false).unwrap();
+        for (name, reason) in [
+            (
+                "link",
+                "`HERE/link` is a symbolic link to `nowhere`, which does not exist; remove the link, or choose another folder",
+            ),
+            (
+                "link/a",
+                "`HERE/link` is a symbolic link to `nowhere`, which does not exist; remove the link, or choose another folder",
+            ),
+            ("file", "HERE/file is a file; choose another folder"),
+            ("file/a", "HERE/file is a file; choose another folder"),
+        ] {
+            let expected = format!("cannot create the folder HERE/{name}: {reason}");
+            assert_eq!(said(create_folder(&at(name)).unwrap_err()), expected);
+        }
+        create_folder(&at("a/b")).unwrap();
+        create_folder(&at("a/b")).unwrap();
+        assert!(at("a/b").is_dir());
+    }
 
     #[test]
     fn paths_lead_to_one_place_however_they_are_spelled() {

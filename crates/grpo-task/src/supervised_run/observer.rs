@@ -12,8 +12,8 @@ use grpo_train::{
 use super::model_files::{ModelFiles, save_folder};
 use crate::checkpoint;
 use crate::interrupt::Interrupted;
-use crate::output::{Progress, say, sentence};
-use crate::run_log::{RunLog, observer_error};
+use crate::output::{Progress, say, say_aside, sentence};
+use crate::run_log::{Line, RunLog, observer_error};
 
 /// Writes metrics, events, checkpoints and the best model, and updates the progress bar.
 pub(super) struct Observer<'a, O, F> {
@@ -25,6 +25,8 @@ pub(super) struct Observer<'a, O, F> {
     resume: String,
     /// Last recorded step.
     written: u64,
+    /// Losses of the first and the last step.
+    losses: Option<[f64; 2]>,
     /// Results of the last validation as text.
     last: String,
 }
@@ -32,7 +34,7 @@ pub(super) struct Observer<'a, O, F> {
 impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
     /// Creates an observer for a run with `done` of `steps` steps completed.
     pub(super) fn new(
-        log: RunLog,
+        (log, lines): (RunLog, Vec<Line>),
         files: &'a mut F,
         done: u64,
         steps: u64,
@@ -40,7 +42,10 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
     ) -> Self {
         let progress = Progress::new(steps);
         progress.begin_at(done);
-        Self { of: PhantomData, log, files, progress, resume, written: done, last: String::new() }
+        let mut losses = lines.iter().filter_map(|line| line.get("step_train_loss")?.as_f64());
+        let losses = losses.next().map(|first| [first, losses.next_back().unwrap_or(first)]);
+        let (of, last) = (PhantomData, String::new());
+        Self { of, log, files, progress, resume, written: done, losses, last }
     }
 
     /// Records and prints why the run ended.
@@ -51,8 +56,15 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
     ) -> anyhow::Result<()> {
         self.progress.finish();
         let (done, steps) = (trainer.steps(), trainer.plan().steps);
+        let best = trainer.best().map(|(_, loss)| loss);
+        if let (Some(losses), false) =
+            (self.losses, matches!(ending, SupervisedEnding::Interrupted))
+            && let Some(warning) = divergence(losses, best, F::SECTION)
+        {
+            say_aside(format_args!("warning: {warning}"));
+        }
         let what = match ending {
-            SupervisedEnding::Finished => EventKind::Finished { calls: None },
+            SupervisedEnding::Finished => EventKind::Finished { ended_by: None },
             SupervisedEnding::Stopped { message, .. } => {
                 EventKind::Stopped { reason: message.clone() }
             }
@@ -64,7 +76,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
                 say(format_args!("stopped      {reason}"));
                 // No steps are left, so the run is finished as well.
                 self.log.event(done, EventKind::Stopped { reason })?;
-                EventKind::Finished { calls: None }
+                EventKind::Finished { ended_by: None }
             }
             SupervisedEnding::Interrupted => {
                 self.checkpoint(trainer, false)?;
@@ -147,6 +159,8 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
     ) -> anyhow::Result<()> {
         let SupervisedStep { train_step, step_train_loss, learning_rate, .. } = *done.step;
         self.log.line(done.step)?;
+        let [first, _] = self.losses.unwrap_or([step_train_loss; 2]);
+        self.losses = Some([first, step_train_loss]);
         let diversity = done.step.parts.get("diversity_score");
         let diversity = diversity.map(|score| format!("  D {score:.3}")).unwrap_or_default();
         let last = &self.last;
@@ -174,5 +188,48 @@ impl<O: Objective, F: ModelFiles<O>> SupervisedObserver<O> for Observer<'_, O, F
         trainer: &SupervisedTrainer<O>,
     ) -> Result<(), TrainError> {
         self.completed(done, trainer).map_err(observer_error)
+    }
+}
+
+/// Warns if training made the model much worse than it was in the first step: the lowest validation
+/// loss, or the loss of the last step.
+fn divergence([first, last]: [f64; 2], best: Option<f64>, section: &str) -> Option<String> {
+    // Losses of batches and of held-out data differ by less than this without a divergence.
+    const FACTOR: f64 = 2.0;
+    let is_worse = |loss: &f64| first > 0.0 && *loss > FACTOR * first;
+    let (what, loss) = match best.filter(is_worse) {
+        Some(best) => ("lowest validation loss", best),
+        None => ("loss of the last step", Some(last).filter(is_worse)?),
+    };
+    Some(format!(
+        "training diverged: the {what} is {loss:.4}, but that of the first step was {first:.4}; lower learning_rate in [{section}.optimizer]"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_made_the_model_worse_has_diverged() {
+        let check = |losses, best, expected: Option<&str>| {
+            let warning = divergence(losses, best, "pretrain");
+            match expected {
+                None => assert_eq!(warning, None),
+                Some(expected) => assert!(warning.unwrap().contains(expected)),
+            }
+        };
+        check([0.7, 0.5], Some(0.6), None);
+        check([0.7, 0.9], Some(1.2), None);
+        check([0.0, 9.0], Some(9.0), None);
+        check([0.7, 0.5], None, None);
+        check([0.7, 100.0], Some(0.6), Some("the loss of the last step is 100.0000, but"));
+        check(
+            [0.7, 100.0],
+            Some(3.2),
+            Some(
+                "the lowest validation loss is 3.2000, but that of the first step was 0.7000; lower learning_rate in [pretrain.optimizer]",
+            ),
+        );
     }
 }

@@ -11,7 +11,7 @@ const CORRECTION: &str = "set loss.mismatch, or sampler_check.above = \"correct\
 impl GrpoConfig {
     /// Rejects rounded sampling weights with `above = "stop"`. A tolerance strict enough to detect bugs
     /// would always be exceeded.
-    pub(super) fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
+    pub(crate) fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
         let weights = self.sampling.weights;
         if weights == WeightPrecision::F32 {
             return Ok(());

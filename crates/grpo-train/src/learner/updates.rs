@@ -73,10 +73,11 @@ impl<M: LanguageModel> Learner<M> {
         completions: &[&Completion],
         batches: &[ComparedMicroBatch<M>],
     ) -> Result<BatchTotals, TrainError> {
+        let max_new_tokens = self.config.sampling.max_new_tokens;
         Ok(BatchTotals {
             sequences: completions.len(),
             tokens: completions.iter().map(|completion| completion.actions()).sum(),
-            max_completion_length: self.config.sampling.max_new_tokens,
+            max_completion_length: max_new_tokens.saturating_mul(self.max_turns),
             high_entropy: self.high_entropy(batches)?,
         })
     }
@@ -186,12 +187,10 @@ impl<M: LanguageModel> Learner<M> {
         pass: &mut Pass,
         times: &mut LearnTimes,
     ) -> Result<(), TrainError> {
-        let mut extensions = extensions.iter_mut();
-        let Some(extension) = extensions.find(|extension| extension.grpo_weight().is_some()) else {
-            return Ok(());
-        };
+        let mut losses = extensions.iter_mut().filter_map(|extension| extension.auxiliary_loss());
+        let Some(auxiliary) = losses.next() else { return Ok(()) };
         let (started, before) = (Instant::now(), pass.gradients.backward());
-        pass.loss = extension.auxiliary_loss(&mut PolicyUpdate {
+        pass.loss = auxiliary.add(&mut PolicyUpdate {
             policy: self.policy(),
             version: self.version(),
             groups,

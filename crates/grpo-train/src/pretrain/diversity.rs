@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
 use grpo_eval::Diversity;
+use grpo_metrics::MetricSpec;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use grpo_runtime::awake;
@@ -21,6 +22,17 @@ use crate::supervised::{Cut, GradientSum};
 const DIVERSITY: Purpose = Purpose::new(12);
 
 const SECTION: &str = "pretrain.diversity";
+pub(super) const REQUIRED: &str = "a [pretrain.diversity] section";
+pub(super) const SAMPLES_REQUIRED: &str = "a [pretrain.diversity] section that samples completions";
+
+/// In lines of steps with a diversity term.
+pub(super) static METRICS: [MetricSpec; 5] = [
+    MetricSpec::new("diversity_score", "", "in a step with a diversity term: D, the mean over its prompts of the diversity of their completions, or the mean entropy in nats").requires(REQUIRED),
+    MetricSpec::new("diversity_weight", "", "λ").requires(REQUIRED),
+    MetricSpec::new("combined_loss", "", "`step_train_loss` − λ · D").requires(REQUIRED),
+    MetricSpec::new("generation_time", "seconds", "duration of sampling; 0 for the entropy term").of_machine().requires(REQUIRED),
+    MetricSpec::new("generation_length", "tokens", "mean length of a sampled completion, including its end token").requires(SAMPLES_REQUIRED),
+];
 
 /// Diversity term during training.
 pub(super) enum DiversityTerm {

@@ -7,6 +7,7 @@ use grpo_data::{Codec, Completion, Example, Group, Prompt, Purpose};
 use grpo_eval::{
     Diversity, DiversityMeasure, HashedNgrams, distinct, self_bleu, token_entropy, words,
 };
+use grpo_metrics::MetricSpec;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Engine, RolloutSettings, StepKey};
 use serde::Serialize;
@@ -17,6 +18,20 @@ use crate::diversity_measure;
 use crate::error::{distribution_fault, length_fault};
 
 const SECTION: &str = "pretrain.eval";
+pub(super) const REQUIRED: &str = "a [pretrain.eval] section";
+
+/// The fields of [`SampledMeasures`].
+pub(super) static METRICS: [MetricSpec; 9] = [
+    MetricSpec::new("eval_self_bleu", "0 to 1", "mean over prompts of the self-BLEU (4-grams, smoothed) of their completions").requires(REQUIRED),
+    MetricSpec::new("eval_distinct_1", "0 to 1", "mean over prompts of the fraction of distinct words in their completions").requires(REQUIRED),
+    MetricSpec::new("eval_distinct_2", "0 to 1", "the same for word pairs").requires(REQUIRED),
+    MetricSpec::new("eval_distinct_3", "0 to 1", "the same for word triples").requires(REQUIRED),
+    MetricSpec::new("eval_semantic_diversity", "0 to 2", "mean over prompts of the mean pairwise 1 − cosine of their completions, as vectors of `pretrain.eval.embedder` or of hashed n-grams").requires(REQUIRED),
+    MetricSpec::new("eval_output_entropy", "nats", "entropy of the token frequencies of all completions").requires(REQUIRED),
+    MetricSpec::new("eval_reply_length", "characters", "mean length of a completion").requires(REQUIRED),
+    MetricSpec::new("eval_unique_words", "count", "mean number of distinct words in a completion").requires(REQUIRED),
+    MetricSpec::new("eval_empty", "0 to 1", "fraction of completions that contain only white space").requires(REQUIRED),
+];
 
 /// Metrics for sampled completions. They are averaged over the completions of each prompt, then
 /// over prompts.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
+use grpo_metrics::{MetricGroup, MetricSpec};
 use grpo_model::{Dropout, ProductPrecision};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,9 +23,14 @@ pub trait Objective {
     /// State between steps. Use `()` if there is none.
     type Progress: Clone + Default + Serialize + DeserializeOwned;
 
-    /// Returns the metrics that guards can watch: names in [`StepGradients::parts`] and
-    /// [`Self::Measures`], except for times.
-    fn metric_names(&self) -> &'static [&'static str];
+    /// Returns the metrics: those in [`StepGradients::parts`] and [`Self::Measures`].
+    fn metrics(&self) -> Vec<MetricGroup>;
+
+    /// Returns whether the run measures one of these metrics.
+    fn measures(&self, metric: &MetricSpec) -> bool {
+        let _ = metric;
+        true
+    }
 
     /// Returns the precision of products that [`Self::prepare`] sets.
     fn product_precision(&self) -> ProductPrecision {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::tensor::TensorData;
+use grpo_metrics::{MetricGroup, MetricSpec, MetricTable, Role};
 use grpo_model::Dropout;
 use serde::Serialize;
 
@@ -14,7 +15,9 @@ use crate::guard_config::Guarded;
 use crate::optimizer::Remembered;
 use crate::supervised::{Objective, ScheduleUnit, StepGradients, SupervisedPlan};
 use crate::transfer::Trunk;
-use crate::{Action, Decay, GuardConfig, GuardTrigger, Guards, Metrics, Optimizer, TrainError};
+use crate::{
+    Action, Decay, GuardConfig, GuardTrigger, Guards, Metrics, Optimizer, RunMetrics, TrainError,
+};
 
 /// Metrics of one optimizer step, written to `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -112,8 +115,26 @@ pub struct SupervisedTrainer<O: Objective> {
     progress: SupervisedProgress<O::Progress>,
 }
 
-/// Metrics that guards can watch for any objective.
-const METRICS: [&str; 4] = ["step_train_loss", "grad_norm", "learning_rate", "num_tokens"];
+/// Metrics of each step, with any objective.
+static METRICS: [MetricSpec; 6] = [
+    MetricSpec::new("train_step", "from 1", "optimizer steps completed, including this one")
+        .hidden(),
+    MetricSpec::new("step_train_loss", "", "minimised loss of the step, with all weights and factors, except for a diversity term. In next-token training, the mean cross-entropy over the tokens of the step in nats")
+        .curve("Supervised loss", "training"),
+    MetricSpec::new("grad_norm", "≥ 0", "global gradient norm before clipping, including a diversity term")
+        .curve("Gradient norm", ""),
+    MetricSpec::new("learning_rate", "", "learning rate of the step").curve("Learning rate", ""),
+    MetricSpec::new("num_tokens", "count", "tokens trained on so far, including end tokens; for an infiller or a judge, tokens read; 0 for an engagement model, because the vectors are computed before training")
+        .hidden(),
+    MetricSpec::new("step_time", "seconds", "duration of the step")
+        .of_machine()
+        .in_chart("Step time", Role::Total),
+];
+
+/// Returns the metrics of each step of a supervised run. Its objective has more.
+pub const fn supervised_metrics() -> MetricGroup {
+    MetricGroup { name: "supervised", section: "", metrics: &METRICS }
+}
 
 impl<O: Objective> SupervisedTrainer<O> {
     /// Creates a new run.
@@ -145,12 +166,18 @@ impl<O: Objective> SupervisedTrainer<O> {
     /// Returns an error if a guard watches an unknown metric or uses an action that is not
     /// supported in supervised runs.
     pub fn with_guards(mut self, guards: &[GuardConfig]) -> Result<Self, TrainError> {
-        let metrics = self.metric_names();
+        let mut metrics = RunMetrics::default();
+        metrics.add(self.metrics().specs(), |metric| self.objective.measures(metric));
         for (place, guard) in guards.iter().enumerate() {
-            guard.check(place, &Guarded::Supervised { metrics: &metrics })?;
+            guard.check(place, &Guarded::Supervised, &metrics)?;
         }
         self.guards = Guards::new(guards);
         Ok(self)
+    }
+
+    /// Returns the metrics of the run.
+    pub fn metrics(&self) -> MetricTable {
+        MetricTable::new(self.objective.metrics().into_iter().chain([supervised_metrics()]))
     }
 
     /// After `flag` is set, the run stops before the next step and returns
@@ -252,7 +279,7 @@ impl<O: Objective> SupervisedTrainer<O> {
             let (found, said) = self.validate()?;
             (validation, warnings) = (Some(found), said);
         }
-        let triggers = self.watch(&step, validation.as_ref())?;
+        let triggers = self.watch(&step, validation.as_ref());
         let ending = self.ending();
         let done = CompletedStep {
             step: &step,
@@ -322,20 +349,18 @@ impl<O: Objective> SupervisedTrainer<O> {
         &mut self,
         step: &SupervisedStep,
         validation: Option<&Validation<O::Measures>>,
-    ) -> Result<Vec<GuardTrigger>, TrainError> {
-        let names = self.metric_names();
+    ) -> Vec<GuardTrigger> {
         let mut pairs = numbers(step);
         pairs.extend(validation.iter().flat_map(|validation| numbers(&validation.measures)));
         let pairs: Vec<(&str, f64)> =
             pairs.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let metrics = Metrics::of_pairs(&pairs).and_possible(&names);
-        let triggers = self.guards.observe(self.progress.steps, &metrics)?;
+        let triggers = self.guards.observe(self.progress.steps, &Metrics::of_pairs(&pairs));
         if Action::of(&triggers) == Some(Action::Stop) && self.progress.stopped.is_none() {
             let stops = triggers.iter().filter(|trigger| trigger.action == Action::Stop);
             let messages: Vec<&str> = stops.map(|trigger| trigger.message.as_str()).collect();
             self.progress.stopped = Some((StopCause::Guard, messages.join("; ")));
         }
-        Ok(triggers)
+        triggers
     }
 
     fn ending(&self) -> Option<SupervisedEnding> {
@@ -347,10 +372,6 @@ impl<O: Objective> SupervisedTrainer<O> {
             return Some(SupervisedEnding::NoGain { step: *steps, best });
         }
         (*steps >= self.plan.steps).then_some(SupervisedEnding::Finished)
-    }
-
-    fn metric_names(&self) -> Vec<&'static str> {
-        METRICS.iter().chain(self.objective.metric_names()).copied().collect()
     }
 }
 

@@ -1,15 +1,6 @@
 //! Tests the error message for each key that is out of range.
 
-use std::sync::Arc;
-
-use grpo_core::{
-    Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
-};
-use grpo_extensions::{
-    ArchiveConfig, Bucketing, ConfiguredRun, ExtensionConfig, ExtensionKind, ReplayConfig,
-    extension_kinds, metrics_of_kinds,
-};
-use grpo_model::{ProductPrecision, Transformer, WeightPrecision};
+use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig, ScoreFunctionConfig};
 
 use crate::support::{config, optimizer};
@@ -75,19 +66,19 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.sampling.temperature = f32::INFINITY,
-        "sampling: temperature = inf is out of range; use 0.001 to 1000 (1 is the model's own distribution)",
+        "sampling: temperature = inf is out of range; expected 0.001 to 1000 (1 is the model's own distribution)",
     );
     check(
         |c| c.sampling.top_p = Some(0.0),
-        "sampling: top_p = 0 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)",
+        "sampling: top_p = 0 is out of range; expected a number above 0 and at most 1 (1 keeps all tokens)",
     );
     check(
         |c| c.sampling.min_p = Some(f32::NAN),
-        "sampling: min_p = NaN is out of range; use 0 or more and less than 1 (0 keeps all tokens)",
+        "sampling: min_p = NaN is out of range; expected 0 or more and less than 1 (0 keeps all tokens)",
     );
     check(
         |c| c.sampling.repetition_penalty = Some(0.0),
-        "sampling: repetition_penalty = 0 is out of range; use 0.01 to 100 (1 has no effect)",
+        "sampling: repetition_penalty = 0 is out of range; expected 0.01 to 100 (1 has no effect)",
     );
     check(
         |c| c.advantage.epsilon = -1e-4,
@@ -349,7 +340,9 @@ fn guards_on_metrics_of_other_settings() {
         ("cispo_clip_ratio", "a loss with the surrogate `cispo`"),
         ("vespo/phi_seq_mean", "a loss with the surrogate `vespo`"),
         ("off_policy/dropped_ratio", "loss.off_policy_threshold"),
-        ("sampling/corrected", correction),
+        ("sampling/corrected", "sampler_check.above = \"correct\""),
+        ("eval_reward", "eval.every"),
+        ("eval_self_bleu", "eval.every and an eval.group_size above 1"),
         ("sampling/importance_sampling_ratio/min", correction),
     ] {
         let expected = format!(
@@ -379,92 +372,4 @@ fn guards_on_metrics_of_other_settings() {
         config.guards = guarded(watch);
         config.check().unwrap();
     }
-}
-
-/// Guards know the metrics of all kinds of extensions.
-#[test]
-fn guards_on_metrics_of_extensions() {
-    let guarded = |watch: &str| {
-        let guard = serde_json::json!({"watch": watch, "above": 1.0, "action": "warn"});
-        GrpoConfig { guards: Some(vec![serde_json::from_value(guard).unwrap()]), ..config() }
-    };
-    let kinds = extension_kinds::<Transformer>();
-    let configured = |text: &str| -> Vec<Arc<dyn ExtensionConfig<Transformer>>> {
-        let mut keys = toml::from_str(text).unwrap();
-        let own = |kind: &ExtensionKind<Transformer>| {
-            (kind.parse)(kind.take(&mut keys)?, &[Bucketing::TEXT]).unwrap()
-        };
-        kinds.iter().filter_map(own).collect()
-    };
-    let all = configured(
-        "[train]\nstaleness = 1\n[combined]\nfile = \"a.jsonl\"\nmeasure = \"bleu\"\n[replay]\nproposals = 2\n[diversity_bonus]\nweight = 0.1\nmeasure = \"bleu\"\n[diversity_filter]\nbucket = \"text\"",
-    );
-    assert_eq!(all.len(), kinds.len());
-    for metric in kinds.iter().flat_map(|kind| kind.metrics) {
-        guarded(metric.name).check_with(&metrics_of_kinds(&kinds, &all)).unwrap();
-        let without = metrics_of_kinds(&kinds, &[]);
-        assert_eq!(
-            guarded(metric.name).check_with(&without).unwrap_err().to_string(),
-            format!(
-                "guards[0]: watch = \"{}\": this run has no such metric; it requires {}",
-                metric.name, metric.requires
-            )
-        );
-    }
-    // A limit of calls has an archive, but replays nothing.
-    let limited = metrics_of_kinds(&kinds, &configured("[train]\nmax_reward_calls = 9"));
-    guarded("archive/calls").check_with(&limited).unwrap();
-    let error = guarded("replay/loss").check_with(&limited).unwrap_err().to_string();
-    assert!(
-        error.ends_with("it requires a [replay] section with a positive replay.updates"),
-        "{error}"
-    );
-    let slip = guarded("combined/diversty").check_with(&metrics_of_kinds(&kinds, &all));
-    let error = slip.unwrap_err().to_string();
-    assert!(error.contains("did you mean 'combined/diversity'?"), "{error}");
-}
-
-#[test]
-fn replay_refuses_settings_it_cannot_be_used_with() {
-    let checked = |change: &dyn Fn(&mut GrpoConfig, &mut ReplayConfig)| {
-        let (mut config, mut replay) = (config(), ReplayConfig::default());
-        change(&mut config, &mut replay);
-        let archive = ArchiveConfig { replay: Some(replay), ..ArchiveConfig::default() };
-        archive.check_values()?;
-        config.check()?;
-        let run = ConfiguredRun { config: &config, extensions: &["archive"], has_prompts: false };
-        ExtensionConfig::<Transformer>::check(&archive, &run)
-    };
-    let refused = |change: &dyn Fn(&mut GrpoConfig, &mut ReplayConfig), expected: &str| {
-        assert_eq!(checked(change).unwrap_err().to_string(), expected);
-    };
-    refused(
-        &|_, replay| replay.samples = 1,
-        "replay.samples = 1 is out of range; expected 2 to 10000",
-    );
-    let unmodified = "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise; remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch";
-    refused(&|c, _| c.sampling.top_k = Some(3), unmodified);
-    refused(&|c, _| c.sampling.top_p = Some(0.9), unmodified);
-    refused(&|c, _| c.sampling.min_p = Some(0.1), unmodified);
-    let corrected = MismatchCorrection {
-        level: RatioLevel::Token,
-        mode: MismatchMode::Truncate,
-        min: 0.0,
-        max: 2.0,
-    };
-    refused(&|c, _| c.loss.mismatch = Some(corrected), unmodified);
-    refused(
-        &|c, _| {
-            c.loss.mismatch = Some(corrected);
-            c.sampling.weights = WeightPrecision::Bf16;
-        },
-        unmodified,
-    );
-    refused(
-        &|c, _| c.advantage.aggregation = Aggregation::NormalizeThenSum,
-        "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones; remove it, or [replay]",
-    );
-    checked(&|_, _| {}).unwrap();
-    // Sampling and training round alike.
-    checked(&|c, _| c.train.precision = ProductPrecision::Bf16).unwrap();
 }

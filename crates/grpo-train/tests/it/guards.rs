@@ -39,7 +39,7 @@ fn watch(
     for step in 0..steps {
         let done = u64::from(step) + 1;
         let triggers = match grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step) {
-            Ok(report) => guards.observe(done, &Metrics::of(&report, 0)).unwrap(),
+            Ok(report) => guards.observe(done, &Metrics::of(&report, 0)),
             Err(error) => guards.failed(done, &error),
         };
         if let Some(trigger) = triggers.into_iter().next() {
@@ -82,7 +82,7 @@ fn a_policy_that_gives_one_answer_to_all_prompts() {
         let mut guards = Guards::new(&default_guards());
         (0..5).find_map(|step| {
             let metrics = Metrics::of(&grpo.step(&prompts(), step).unwrap(), 0);
-            let triggers = guards.observe(u64::from(step) + 1, &metrics).unwrap();
+            let triggers = guards.observe(u64::from(step) + 1, &metrics);
             let stop = triggers.into_iter().find(|trigger| trigger.action == Action::Stop)?;
             Some((step + 1, stop.watch))
         })

@@ -1,8 +1,9 @@
 //! Integration tests, in a single binary.
+#![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod adapted;
+mod broken;
 mod choices;
-mod combined;
 mod config;
 mod config_precision;
 mod cuts;
@@ -23,7 +24,6 @@ mod recorder;
 mod references;
 mod same_bits;
 mod sampler_check;
-mod staleness;
 mod step;
 mod supervised;
 mod support;

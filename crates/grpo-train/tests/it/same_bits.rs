@@ -27,7 +27,7 @@ fn exact() -> GrpoConfig {
     let mut config = config();
     config.train.group_size = 5;
     config.train.micro_batch_tokens = 130;
-    config.sampler_check = SamplerCheck { tolerance: 0.0, above: None };
+    config.sampler_check = SamplerCheck { above: None, tolerance: 0.0 };
     config
 }
 
@@ -62,35 +62,35 @@ pub(crate) fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
             // Other ways through the first pass of an update.
             config.train.activation_checkpointing = kl == KlEstimator::K3;
             config.train.updates_per_rollout = 2;
-            let of = |reuse_activations_mb| {
-                let mut config = config.clone();
-                config.train.reuse_activations_mb = reuse_activations_mb;
-                take_steps(name, policy, prompts, config, precision)
-            };
+            let of =
+                |reused: u64| take_steps(name, policy, prompts, config.clone(), precision, reused);
             let computed = of(0);
             if kl == KlEstimator::Exact {
-                // 1 MB is not enough for all activations of the wide models.
-                assert_eq!(of(1), computed, "{name}, {precision:?}");
+                // This is not enough for all activations of the wide models.
+                assert_eq!(of(1_000_000), computed, "{name}, {precision:?}");
             }
         }
     }
 }
 
-/// Returns all metrics, and the parameters at the end.
+/// Returns all metrics, and the parameters at the end. At most `reused` bytes of activations are kept for
+/// the tokens that are found; with 0, all of them are computed.
 fn take_steps(
     name: &str,
     policy: &Policy,
     prompts: &[Prompt],
     mut config: GrpoConfig,
     precision: ProductPrecision,
+    reused: u64,
 ) -> (Vec<Vec<(String, f64)>>, Vec<f32>) {
     config.train.precision = precision;
     config.train.prompts_per_step = prompts.len() as u32;
     let actions = Arc::new(NextTokens { end_ids: vec![0] });
     let parts = parts(actions, molecules(0.7), policy.clone(), chains());
     let parts = Parts { longest_prompt: 33, ..parts };
-    let config_reuses = config.kept_activations() > 0;
+    let config_reuses = config.keeps_activations();
     let mut grpo = Grpo::new(parts, config, SEED).unwrap();
+    grpo.learner().limit_reuse(reused);
     let mut metrics = Vec::new();
     for step in 0..2 {
         let report = grpo.step(prompts, step).unwrap_or_else(|error| {

@@ -79,7 +79,7 @@ fn a_wrong_sampler_ends_the_run_before_the_policy_moves() {
         assert_eq!(
             error.to_string(),
             format!(
-                "step 1: the sampler recorded log-probability {sampler:.6} at position {} of prompt {prompt}, sample {sample}, but the trainer computes {trainer:.6} with the same weights, which exceeds sampler_check.tolerance = 0.001; find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio",
+                "step 1: the sampler recorded log-probability {sampler:.6} at position {} of prompt {prompt}, sample {sample}, but the trainer computes {trainer:.6} with the same weights, which exceeds the tolerance of 0.001; find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio",
                 completion.ids().len() - 1
             )
         );

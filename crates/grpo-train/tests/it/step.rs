@@ -288,7 +288,7 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     few.sampling.top_k = Some(0);
     assert_eq!(
         refusal(few),
-        "sampling: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
+        "sampling: top_k = 0 is out of range; expected 1 or more (remove it to keep all tokens)"
     );
     let mut cold = config();
     cold.sampling.temperature = 0.0;

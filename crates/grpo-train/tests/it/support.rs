@@ -11,8 +11,8 @@ use grpo_model::{
 use grpo_molecules::{LogpWindow, MolGptConfig, MoleculeReward, Vocabulary};
 use grpo_rewards::{PatternReward, Reward};
 use grpo_train::{
-    AdvantageSettings, Decayed, Decode, EngineFactory, EvalConfig, Grpo, GrpoConfig, LossSettings,
-    Metrics, NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
+    AdvantageSettings, Decode, EngineFactory, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
+    NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
     ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
@@ -71,7 +71,6 @@ pub(crate) fn config() -> GrpoConfig {
             updates_per_rollout: 1,
             micro_batch_tokens: 64,
             activation_checkpointing: false,
-            reuse_activations_mb: 16,
             precision: Default::default(),
             reward_time_limit: 60.0,
             max_roll_backs: 3,
@@ -96,14 +95,7 @@ pub(crate) fn ids() -> Codec {
 }
 
 pub(crate) fn optimizer() -> OptimizerConfig {
-    OptimizerConfig {
-        learning_rate: 1e-2,
-        betas: [0.9, 0.95],
-        epsilon: 1e-8,
-        weight_decay: 0.0,
-        weight_decay_on: Decayed::Linear,
-        max_grad_norm: 1.0,
-    }
+    OptimizerConfig { weight_decay: 0.0, ..OptimizerConfig::new(1e-2) }
 }
 
 /// Decodes completions so that rewards vary, although an untrained model rarely produces a valid
@@ -214,7 +206,7 @@ pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
 pub(crate) fn timeless(metrics: &Metrics) -> Vec<(String, f64)> {
     metrics
         .iter()
-        .filter(|(name, _)| !Metrics::is_machine(name))
+        .filter(|(name, _)| !metrics.is_of_machine(name))
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
 }

@@ -40,7 +40,7 @@ fn what_is_learned_is_the_same_bit_for_bit() {
             let names: Vec<&str> = numbers.iter().map(|(name, _)| name).collect();
             assert_eq!(
                 names,
-                ["logprobs", "ref_logprobs", "entropies", "gradients", "surrogate_gradients"]
+                ["logprobs", "entropies", "gradients", "surrogate_gradients", "ref_logprobs"]
             );
             assert!(numbers.iter().all(|(_, list)| list.len() == completion.actions()));
             assert_eq!(outcomes.len(), completion.actions());
@@ -222,7 +222,7 @@ fn parts_of_the_update_and_memory_are_measured() {
     for (name, _) in metrics.iter() {
         let folder = name.split('/').next().unwrap();
         let of_machine = ["time", "memory", "step_time", "tokens_per_second"].contains(&folder);
-        assert_eq!(Metrics::is_machine(name), of_machine, "{name}");
+        assert_eq!(metrics.is_of_machine(name), of_machine, "{name}");
     }
     if cfg!(target_os = "linux") {
         let (now, peak) = (metrics.get("memory/rss").unwrap(), metrics.get("memory/peak").unwrap());

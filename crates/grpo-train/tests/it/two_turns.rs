@@ -1,6 +1,14 @@
 //! An episode that is registered from outside of the crate.
 
-use grpo_train::Metrics;
+use std::sync::Arc;
+
+use grpo_core::Reduction;
+use grpo_data::{Completion, Prompt};
+use grpo_model::Transformer;
+use grpo_rollout::{EngineFactory, Episode, EpisodeFactory, Next, RolloutError};
+use grpo_train::{Metrics, NextTokens};
+
+use crate::support::{SEED, chains, config, model, molecules, take_step, vocabulary, with_actions};
 
 #[expect(dead_code, reason = "it is a program, too")]
 #[path = "../../examples/two_turns.rs"]
@@ -39,4 +47,41 @@ fn an_episode_from_outside_trains_two_steps() {
     .unwrap();
     assert_eq!(steps, 2);
     assert!(second_turns > 0);
+}
+
+/// Allows a second turn that nobody takes.
+#[derive(Debug)]
+struct OneTurn;
+
+impl Episode for OneTurn {
+    fn max_turns(&self) -> usize {
+        2
+    }
+
+    fn max_observation(&self) -> usize {
+        1
+    }
+
+    fn next(&self, _: &Prompt, _: &Completion, _: usize) -> Result<Next, RolloutError> {
+        Ok(Next::Done)
+    }
+}
+
+/// The limit of a completion is that of all its turns.
+#[test]
+fn a_constant_reduction_divides_by_the_limit_of_the_episode() {
+    let mut config = config();
+    config.sampling.max_new_tokens = 6;
+    config.loss.reduction = Some(Reduction::Constant);
+    let vocabulary = vocabulary();
+    let grad_norm = |engine: Arc<dyn EngineFactory<Transformer>>| {
+        let model = model(vocabulary.len(), 2.0);
+        let begun = with_actions(engine, molecules(0.7), model, config.clone(), SEED, chains());
+        take_step(&mut begun.unwrap(), 0).learned.updates[0].grad_norm
+    };
+    let turns = || Arc::new(NextTokens { end_ids: vec![vocabulary.boundary()] });
+    let of_one = grad_norm(turns());
+    let of_two = grad_norm(Arc::new(EpisodeFactory::new(turns(), Arc::new(OneTurn))));
+    assert!(of_one > 0.0);
+    assert!((of_two / of_one - 0.5).abs() < 1e-5, "{of_two} {of_one}");
 }

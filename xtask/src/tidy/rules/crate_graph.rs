@@ -7,25 +7,13 @@ use crate::tidy::tree::{File, Tree, Violation};
 use crate::workspace::Package;
 
 const DOCUMENT: &str = "docs/ARCHITECTURE.md";
-/// Crates that implement tasks. Only programs may depend on them.
-const TASKS: [&str; 4] = ["grpo-chem", "grpo-molecules", "grpo-replies", "grpo-infill"];
 /// The only crate of the workspace that `xtask` may depend on.
 const LINKS: &str = "grpo-links";
-/// Programs that register tasks.
-const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
-/// Crates with commands. They may report errors as `anyhow` messages, while all other crates use
-/// typed errors.
-const WITH_COMMANDS: [&str; 9] = [
-    "grpo-bench",
-    "grpo-cli",
-    "grpo-examples",
-    "grpo-infill",
-    "grpo-molecules",
-    "grpo-program",
-    "grpo-replies",
-    "grpo-task",
-    "xtask",
-];
+/// The crate that tasks and commands stand on.
+const COMMANDS: &str = "grpo-task";
+/// Crates with commands, in addition to those that may depend on [`COMMANDS`]. They may report errors
+/// as `anyhow` messages, while all other crates use typed errors.
+const WITH_COMMANDS: [&str; 3] = [COMMANDS, "grpo-cli", "xtask"];
 
 pub(in crate::tidy) fn follows_the_document(tree: &Tree) -> Vec<Violation> {
     let Some(document) = tree.file(DOCUMENT) else { return Vec::new() };
@@ -39,13 +27,12 @@ pub(in crate::tidy) fn follows_the_document(tree: &Tree) -> Vec<Violation> {
         document.violation(row.line, format!("crate `{}` does not exist: remove the row", row.name))
     });
     let of_packages = tree.packages.iter().flat_map(|package| {
-        let row = rows.iter().position(|row| row.name == package.name);
-        match (row, package.name.as_str()) {
-            (Some(row), _) => of_package(tree, package, Some(allowed(&rows, row))),
+        let allowed = match rows.iter().position(|row| row.name == package.name) {
+            Some(row) => Some(allowed(&rows, row)),
             // xtask is a development tool and not part of the program.
-            (None, "xtask") => of_package(tree, package, Some(BTreeSet::from([LINKS.to_owned()]))),
-            (None, _) => of_package(tree, package, None),
-        }
+            None => (package.name == "xtask").then(|| BTreeSet::from([LINKS.to_owned()])),
+        };
+        of_package(tree, package, allowed)
     });
     superfluous.chain(of_packages).collect()
 }
@@ -62,14 +49,13 @@ fn of_package(tree: &Tree, package: &Package, allowed: Option<BTreeSet<String>>)
         let other = dependency.name.as_str();
         // A package can depend on the published one that it replaces.
         let is_ours = other != name && tree.packages.iter().any(|package| package.name == other);
-        let knows_tasks = TASKS.contains(&name) || ABOVE_TASKS.contains(&name);
-        let what = if is_ours && TASKS.contains(&other) && !knows_tasks {
-            format!("`{name}` may not depend on `{other}`, which is specific to a task: let the task implement what `{name}` needs")
-        } else if is_ours && !allowed.contains(other) {
+        let what = if is_ours && !allowed.contains(other) {
             format!(
                 "`{name}` may not depend on `{other}`: move the code, or change the row in {DOCUMENT} and give the reason in docs/decisions/"
             )
-        } else if other == "anyhow" && !WITH_COMMANDS.contains(&name) {
+        } else if other == "anyhow"
+            && !(WITH_COMMANDS.contains(&name) || allowed.contains(COMMANDS))
+        {
             "`anyhow` in a library: give it an error type with `thiserror`".to_owned()
         } else {
             return None;
@@ -158,6 +144,12 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_on_the_crate_of_tasks_may_have_commands() {
+        let rows = "| `grpo-task` | a | – |\n| `grpo-words` | b | task |";
+        check(rows, &[("grpo-task", &["anyhow"]), ("grpo-words", &["grpo-task", "anyhow"])], "");
+    }
+
+    #[test]
     fn dependencies_against_the_table() {
         let change = "move the code, or change the row in docs/ARCHITECTURE.md and give the reason in docs/decisions/";
         check(
@@ -174,21 +166,6 @@ crates/grpo-kernels/Cargo.toml:3: `grpo-kernels` may not depend on `grpo-logprob
 crates/grpo-logprob/Cargo.toml:2: `anyhow` in a library: give it an error type with `thiserror`
 crates/xtask/Cargo.toml:2: `xtask` may not depend on `grpo-cli`: {change}"
             ),
-        );
-    }
-
-    /// Applies even if the table allows the dependency.
-    #[test]
-    fn tasks_are_known_to_tasks_and_programs() {
-        check(
-            "| grpo-chem | a | – |\n| grpo-molecules | b | chem |\n| grpo-data | c | chem |\n| grpo-cli | d | all above |",
-            &[
-                ("grpo-chem", &[]),
-                ("grpo-molecules", &["grpo-chem"]),
-                ("grpo-data", &["grpo-chem"]),
-                ("grpo-cli", &["grpo-molecules"]),
-            ],
-            "crates/grpo-data/Cargo.toml:2: `grpo-data` may not depend on `grpo-chem`, which is specific to a task: let the task implement what `grpo-data` needs",
         );
     }
 

@@ -22,57 +22,21 @@ fn of_document(tree: &Tree, document: &File) -> Vec<Violation> {
 #[cfg(test)]
 mod tests {
     use super::lead_somewhere;
-    use crate::tidy::testing::{check as check_rule, tree};
+    use crate::tidy::testing::{check, tree};
 
-    #[track_caller]
-    fn check(document: &str, text: &str, expect: &[(usize, &str)]) {
-        let log = "# The `top` of it\n```\n# No heading\n```\n## Twice\n## Twice\n";
-        let mut tree = tree([("README.md", ""), ("docs/LOG.md", log), ("data/a.smi", "")]);
-        tree.add(document, 0, text.into()).unwrap();
-        let expect: Vec<String> = expect
-            .iter()
-            .map(|(line, target)| {
+    /// What a link is and where it leads is tested in grpo-links.
+    #[test]
+    fn links_that_lead_nowhere_are_found() {
+        let page = "[a](LOG.md#there) [b](../data/) [c](#here)\n[d](../data/b.smi) [e](../..)\n\
+                    ```\n[f](f.md)\n```\n[g]: LOG.md#nowhere\n# Here\n";
+        let files =
+            [("docs/a.md", page), ("docs/LOG.md", "# There\n"), ("data/a.smi", "[no](page.md)")];
+        let expected =
+            [(2, "../data/b.smi"), (2, "../.."), (6, "LOG.md#nowhere")].map(|(line, target)| {
                 format!(
-                    "{document}:{line}: `{target}` does not exist: fix the link, or add its target"
+                    "docs/a.md:{line}: `{target}` does not exist: fix the link, or add its target"
                 )
-            })
-            .collect();
-        check_rule(lead_somewhere, &tree, &expect.join("\n"));
-    }
-
-    #[test]
-    fn links_that_lead_somewhere() {
-        check(
-            "README.md",
-            "[log](docs/LOG.md#the-top-of-it), [`data`](data/) ![x](/data/a.smi \"X\")",
-            &[],
-        );
-        check(
-            "docs/a.md",
-            "# Here\n[readme](../README.md) [log](./LOG.md) [here](#here) [root](..)",
-            &[],
-        );
-        check("docs/a.md", "[second](LOG.md#twice-1)", &[]);
-        check("docs/a.md", "[web](https://example.org/a.md) <https://example.org>", &[]);
-        check("docs/a.md", "`[no](link.md)`\n```\n[no](link.md)\n```\n", &[]);
-        check("docs/a.md", "[log]: LOG.md", &[]);
-    }
-
-    #[test]
-    fn links_that_lead_nowhere() {
-        check(
-            "README.md",
-            "\n[log](LOG.md) and [`b`](data/b.smi)",
-            &[(2, "LOG.md"), (2, "data/b.smi")],
-        );
-        check(
-            "docs/a.md",
-            "[out](../../x.md)\n[log]: ../LOG.md",
-            &[(1, "../../x.md"), (2, "../LOG.md")],
-        );
-        check("docs/a.md", "```\n```\n[x](x.md)", &[(3, "x.md")]);
-        check("crates/a/README.md", "[x](nowhere.md)", &[(1, "nowhere.md")]);
-        check("docs/a.md", "[log](LOG.md#no-heading)", &[(1, "LOG.md#no-heading")]);
-        check("docs/a.md", "# There\n[here](#here)", &[(2, "#here")]);
+            });
+        check(lead_somewhere, &tree(files), &expected.join("\n"));
     }
 }

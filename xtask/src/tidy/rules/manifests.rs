@@ -1,53 +1,54 @@
 //! Rule: the version, edition, licence, lints and dependency versions are inherited from the
-//! workspace.
+//! workspace, and no target with tests has `test = false`.
 
 use toml::{Table, Value};
 
+use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};
 
 pub(in crate::tidy) fn inherit_from_the_workspace(tree: &Tree) -> Vec<Violation> {
     let root = tree.file("Cargo.toml").map(parsed).unwrap_or_default();
-    tree.manifests().flat_map(|manifest| of_manifest(&root, manifest)).collect()
+    let patches = root.get("patch").and_then(|patch| patch.get("crates-io"));
+    let of_manifest = |manifest: &File| {
+        let table = parsed(manifest);
+        let package = table.get("package");
+        // The version of a crate that replaces a published one follows from that one.
+        let name = package.and_then(|package| package.get("name")).and_then(Value::as_str);
+        let is_patch = name.zip(patches).is_some_and(|(name, of)| of.get(name).is_some());
+        let own = ["version", "edition", "rust-version", "license"].into_iter().filter(|key| {
+            let value = package.and_then(|package| package.get(*key));
+            !(value.is_some_and(is_inherited) || is_patch && *key == "version")
+        });
+        let mut faults: Vec<(&str, String)> = own
+            .map(|key| {
+                (key, format!("`{key}` is set in the package: use `{key}.workspace = true`"))
+            })
+            .collect();
+        if !table.get("lints").is_some_and(is_inherited) {
+            let what = "lints are not inherited: add `workspace = true` under `[lints]`";
+            faults.push(("lints", what.to_owned()));
+        }
+        let own = dependencies(&table)
+            .filter(|(_, value)| !is_inherited(value) && value.get("path").is_none());
+        faults.extend(own.map(|(name, _)| {
+            (name.as_str(), format!("`{name}` has its own version: move it to the root's `[workspace.dependencies]` and use `{name}.workspace = true`"))
+        }));
+        if let Some(file) = file_with_tests(tree, manifest)
+            && manifest.text.lines().any(|line| line.trim() == "test = false")
+        {
+            let what = format!("the tests of {} do not run: remove `test = false`", file.path);
+            faults.push(("test", what));
+        }
+        let found =
+            faults.iter().map(|(key, what)| manifest.violation(manifest.line_of_key(key), what));
+        found.collect::<Vec<_>>()
+    };
+    tree.manifests().flat_map(of_manifest).collect()
 }
 
 /// Cargo has already parsed the manifest successfully.
 fn parsed(manifest: &File) -> Table {
     manifest.text.parse().unwrap_or_default()
-}
-
-fn of_manifest(root: &Table, manifest: &File) -> Vec<Violation> {
-    let table = parsed(manifest);
-    let mut violations = Vec::new();
-    for key in ["version", "edition", "rust-version", "license"] {
-        let package = table.get("package");
-        let is_inherited = package.and_then(|package| package.get(key)).is_some_and(is_inherited);
-        // The version of a crate that replaces a published one follows from that one.
-        let is_exempt = key == "version" && package.is_some_and(|package| is_patch(root, package));
-        if !is_inherited && !is_exempt {
-            let what = format!("`{key}` is set in the package: use `{key}.workspace = true`");
-            violations.push(manifest.violation(manifest.line_of_key(key), what));
-        }
-    }
-    if !table.get("lints").is_some_and(is_inherited) {
-        let what = "lints are not inherited: add `workspace = true` under `[lints]`";
-        violations.push(manifest.violation(manifest.line_of_key("lints"), what));
-    }
-    for (name, value) in dependencies(&table) {
-        if !is_inherited(value) && value.get("path").is_none() {
-            let what = format!(
-                "`{name}` has its own version: move it to the root's `[workspace.dependencies]` and use `{name}.workspace = true`"
-            );
-            violations.push(manifest.violation(manifest.line_of_key(name), what));
-        }
-    }
-    violations
-}
-
-/// Returns whether the package replaces one of crates.io.
-fn is_patch(root: &Table, package: &Value) -> bool {
-    let patches = root.get("patch").and_then(|patch| patch.get("crates-io"));
-    let name = package.get("name").and_then(Value::as_str);
-    name.zip(patches).is_some_and(|(name, patches)| patches.get(name).is_some())
 }
 
 /// Returns all dependencies by name, including platform-specific ones.
@@ -64,6 +65,13 @@ fn dependencies(table: &Table) -> impl Iterator<Item = (&String, &Value)> {
 
 fn is_inherited(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
+}
+
+/// Returns a file in `src` with a test.
+fn file_with_tests<'a>(tree: &'a Tree, manifest: &File) -> Option<&'a File> {
+    let source = manifest.path.replace("Cargo.toml", "src/");
+    let has_test = |file: &&File| !find(&file.tokens, &["#", "[", "test", "]"]).is_empty();
+    tree.files_with("rs").filter(|file| file.path.starts_with(&source)).find(has_test)
 }
 
 #[cfg(test)]
@@ -83,23 +91,15 @@ version.workspace = true
 edition.workspace = true
 rust-version.workspace = true
 license.workspace = true
-lints.workspace = true
+[lints]
+workspace = true
 ";
-
-    fn inherited(more: &str) -> String {
-        INHERITED.replace("lints.workspace = true\n", "") + "[lints]\nworkspace = true\n" + more
-    }
 
     #[test]
     fn all_inherited() {
-        check(&inherited(""), "");
-        check(
-            &inherited(
-                "[dependencies]\nserde.workspace = true\nburn = { workspace = true, features = [\"x\"] }\n\
-                 grpo-data = { path = \"../grpo-data\" }",
-            ),
-            "",
-        );
+        let more = "[dependencies]\nserde.workspace = true\nburn = { workspace = true, features = [\"x\"] }\n\
+                    grpo-data = { path = \"../grpo-data\" }";
+        check(&format!("{INHERITED}{more}"), "");
         check_rule(rule, &tree([("Cargo.toml", "[workspace.dependencies]\nserde = \"1\"")]), "");
     }
 
@@ -107,12 +107,11 @@ lints.workspace = true
     fn refuses_fields_that_are_not_inherited() {
         let own = INHERITED.replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
         check(
-            &own.replace("lints.workspace = true", "[lints.rust]\nmissing_docs = \"allow\""),
+            &own.replace("[lints]\nworkspace = true", "[lints.rust]\nmissing_docs = \"allow\""),
             "\
 crates/a/Cargo.toml:3: `version` is set in the package: use `version.workspace = true`
 crates/a/Cargo.toml:1: lints are not inherited: add `workspace = true` under `[lints]`",
         );
-        let own = inherited("").replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
         let root = "[patch.crates-io]\na = { path = \"crates/a\" }";
         check_rule(rule, &tree([("Cargo.toml", root), ("crates/a/Cargo.toml", &own)]), "");
         let found = [(10, "serde"), (13, "libc")].map(|(line, name)| {
@@ -121,6 +120,22 @@ crates/a/Cargo.toml:1: lints are not inherited: add `workspace = true` under `[l
             )
         });
         let more = "[dependencies]\nserde = \"1\"\n[dev-dependencies]\n[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n";
-        check(&inherited(more), &found.join("\n"));
+        check(&format!("{INHERITED}{more}"), &found.join("\n"));
+    }
+
+    #[test]
+    fn targets_without_tests_have_none() {
+        let manifest = format!("{INHERITED}[lib]\ntest = false\n");
+        let test = "#[cfg(test)]\nmod tests {\n    #[test]\n    fn f() {}\n}";
+        let of = |source| {
+            tree([
+                ("crates/a/Cargo.toml", &manifest),
+                ("crates/a/src/b.rs", source),
+                ("crates/a/tests/c.rs", test),
+            ])
+        };
+        check_rule(rule, &of("fn f() {}"), "");
+        let what = "crates/a/Cargo.toml:10: the tests of crates/a/src/b.rs do not run: remove `test = false`";
+        check_rule(rule, &of(test), what);
     }
 }

@@ -1,80 +1,46 @@
 //! Rule: enums of settings that are told apart by a key such as `type` have no unit variants, because
 //! serde ignores unknown keys next to them. `Cosine {}` is a struct without fields.
 
-use crate::tidy::tokens::{Token, stands_at};
+use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};
 
 pub(in crate::tidy) fn have_no_unit_variants(tree: &Tree) -> Vec<Violation> {
-    tree.files_with("rs").flat_map(violations).collect()
+    tree.files_with("rs").flat_map(of_file).collect()
 }
 
-fn violations(file: &File) -> Vec<Violation> {
-    let tokens = &file.tokens;
+fn of_file(file: &File) -> Vec<Violation> {
     let mut found = Vec::new();
-    for start in 0..tokens.len() {
-        if !stands_at(tokens, start, &["#", "[", "serde", "("]) {
+    for start in find(&file.tokens, &["#", "[", "serde", "("]) {
+        let after = &file.tokens[start..];
+        let position = |text: &str| after.iter().position(|token| token.text == text);
+        let attribute = &after[..position("]").unwrap_or(after.len())];
+        let has = |word: &str| attribute.iter().any(|token| token.text == word);
+        let item = after.iter().position(|token| matches!(token.text.as_str(), "enum" | "struct"));
+        let Some(item) = item.filter(|item| after[*item].text == "enum") else { continue };
+        if !has("tag") || !has("deny_unknown_fields") {
             continue;
         }
-        let end = closing(tokens, start + 1);
-        let attribute = &tokens[start..end];
-        let is_tagged = (0..attribute.len()).any(|i| stands_at(attribute, i, &["tag", "="]));
-        let is_strict = attribute.iter().any(|token| token.text == "deny_unknown_fields");
-        if is_tagged && is_strict {
-            let units = unit_variants(tokens, end);
-            found.extend(units.into_iter().map(|variant| {
-                let name = &variant.text;
+        let mut depth = 0;
+        for three in after[item..].windows(3) {
+            let [before, variant, next] = [0, 1, 2].map(|i| three[i].text.as_str());
+            match before {
+                "{" | "(" | "[" => depth += 1,
+                "}" | ")" | "]" => depth -= 1,
+                _ => {}
+            }
+            // The body of the enum ends.
+            if depth == 0 && before == "}" {
+                break;
+            }
+            if depth == 1 && matches!(before, "{" | "," | "]") && matches!(next, "," | "}") {
                 let what = format!(
-                    "unknown keys next to the unit variant {name} are ignored: write `{name} {{}}`"
+                    "unknown keys next to the unit variant {variant} are ignored: write `{variant} {{}}`"
                 );
-                file.violation(variant.line, what)
-            }));
-        }
-    }
-    found
-}
-
-/// Returns the names of unit variants of the enum after `start`.
-fn unit_variants(tokens: &[Token], start: usize) -> Vec<&Token> {
-    let is_item = |i: &usize| ["enum", "struct"].contains(&tokens[*i].text.as_str());
-    let item = (start..tokens.len()).find(is_item);
-    let Some(item) = item.filter(|item| tokens[*item].text == "enum") else { return Vec::new() };
-    let Some(open) = (item..tokens.len()).find(|i| tokens[*i].text == "{") else {
-        return Vec::new();
-    };
-    let end = closing(tokens, open);
-    let mut units = Vec::new();
-    let mut i = open + 1;
-    while i < end {
-        let next = tokens.get(i + 1).map_or("", |token| token.text.as_str());
-        match tokens[i].text.as_str() {
-            "#" => i += 1,
-            "[" | "{" | "(" => i = closing(tokens, i) + 1,
-            "," => i += 1,
-            _ => {
-                if next == "," || i + 1 == end {
-                    units.push(&tokens[i]);
-                }
-                i += 1;
+                found.push(file.violation(three[1].line, what));
             }
         }
     }
-    units
-}
-
-/// Returns the index of the bracket that closes the one at `open`.
-fn closing(tokens: &[Token], open: usize) -> usize {
-    let mut depth = 0_usize;
-    for (i, token) in tokens.iter().enumerate().skip(open) {
-        match token.text.as_str() {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return i;
-        }
-    }
-    tokens.len()
+    found
 }
 
 #[cfg(test)]
@@ -96,7 +62,10 @@ mod tests {
                 format!("{tagged}One {{}},\n#[default]\nTwo,\n#[serde(rename = \"x\")]\nThree\n}}"),
                 format!("{}\n{}", what("Two", 5), what("Three", 7)),
             ),
-            (format!("{tagged}One {{}},\nTwo {{ a: u8, b: u8 }},\n}}"), String::new()),
+            (
+                format!("{tagged}One {{}},\nTwo {{ a: u8, b: u8 }},\n}}\nenum B {{ C }}"),
+                String::new(),
+            ),
             ("#[serde(tag = \"type\")]\nenum A { One }".to_owned(), String::new()),
             ("#[serde(deny_unknown_fields)]\nenum A { One, Two }".to_owned(), String::new()),
         ] {

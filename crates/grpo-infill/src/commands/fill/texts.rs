@@ -145,11 +145,12 @@ fn held_out(
         blanks.longest
     );
     let options = PassageOptions {
+        file: path.to_owned(),
         length,
         unit: arguments.unit.unwrap_or_default(),
         validation_fraction: arguments.validation_fraction.unwrap_or(HELD_OUT),
     };
-    let passages = Passages::read(path, &options, Some(blanks.characters))?;
+    let passages = Passages::read(&options, Some(blanks.characters))?;
     let rng = CounterRng::new(arguments.seed, Purpose::DATA_ORDER);
     let texts = (0..count).map(|index| {
         let truth = passages.passage(Split::Validation, &rng, [index, 0]);

@@ -7,6 +7,7 @@ use anyhow::ensure;
 use grpo_task::config::Origin;
 
 use super::section::StageSection;
+use super::spelled_out::spelled_out;
 use super::stage_config::StageConfig;
 use super::written::Written;
 
@@ -139,25 +140,4 @@ fn folder_of(path: &Path) -> &Path {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     }
-}
-
-/// Returns a path that is the same for all spellings, also if there is nothing yet.
-fn spelled_out(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut plain = PathBuf::new();
-    for part in absolute.components() {
-        match part {
-            std::path::Component::ParentDir => {
-                plain.pop();
-            }
-            part => plain.push(part),
-        }
-    }
-    let mut folders = plain.ancestors();
-    let real = folders.find_map(|folder| {
-        let real = folder.canonicalize().ok()?;
-        let rest = plain.strip_prefix(folder).ok()?;
-        Some(if rest == Path::new("") { real } else { real.join(rest) })
-    });
-    real.unwrap_or(plain)
 }

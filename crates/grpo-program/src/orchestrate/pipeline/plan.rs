@@ -152,16 +152,20 @@ impl Stage {
         words.extend(self.config.iter().map(|config| config.path.display().to_string()));
         words.extend(self.section.arguments.iter().cloned());
         words.extend(set_options(&self.set));
+        let writer = format!("stage `{}`", self.section.name);
         let foreign = match &self.config {
             Some(_) => Vec::new(),
-            None => pipeline.renamable(self, self.written.foreign()),
+            None => {
+                self.written.refuse_unnamed(&writer)?;
+                pipeline.renamable(self, self.written.foreign())
+            }
         };
         let replaces = match &self.config {
             Some(_) => instead.is_some() && self.has("force"),
             None if request.force && !foreign.is_empty() => true,
             None => {
                 let renames = !request.force && !foreign.is_empty();
-                self.written.replaces(&format!("stage `{}`", self.section.name), renames)?
+                self.written.replaces(&writer, renames)?
             }
         };
         let aside = if request.force { foreign } else { Vec::new() };

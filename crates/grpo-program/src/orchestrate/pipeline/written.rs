@@ -8,6 +8,7 @@ use grpo_task::output::{is_device, is_same_place};
 
 use super::parsed::{Output, Parsed};
 use super::record::{StageRecord, WrittenPath};
+use super::spelled_out::spelled_out;
 
 /// The files and folders that a command writes.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(super) struct Written {
     paths: Vec<PathBuf>,
     /// Those of the options that are folders.
     folders: Vec<PathBuf>,
+    /// Listed outputs that no argument names, neither themselves nor a folder around them.
+    unnamed: Vec<PathBuf>,
     /// Whether the command replaces existing files with `--force`.
     accepts_force: bool,
 }
@@ -30,9 +33,14 @@ pub(super) struct ChangedResult {
 impl Written {
     /// Returns what a command with these words writes. `listed` are the outputs of its stage.
     pub(super) fn of_command(parsed: &Parsed, words: &[String], listed: &[PathBuf]) -> Self {
+        let outputs = parsed.written().into_iter().map(|output| output.path);
+        let named: Vec<PathBuf> =
+            outputs.chain(parsed.read()).map(|path| spelled_out(&path)).collect();
+        let is_named = |path: &Path| named.iter().any(|of| spelled_out(path).starts_with(of));
         let mut written = Self {
             paths: listed.to_vec(),
             folders: Vec::new(),
+            unnamed: listed.iter().filter(|path| !is_named(path)).cloned().collect(),
             accepts_force: parsed.accepts_force(words),
         };
         for Output { path, is_folder } in parsed.written() {
@@ -122,6 +130,24 @@ impl Written {
             );
         }
         Ok(replaces)
+    }
+
+    /// Refuses a listed output that exists, although neither this pipeline wrote it nor an argument of
+    /// `writer` names it: it belongs to something else, and renaming it would not help the command.
+    ///
+    /// # Errors
+    /// Returns an error if there is one.
+    pub(super) fn refuse_unnamed(&self, writer: &str) -> anyhow::Result<()> {
+        let known = self.known();
+        let is_own = |path: &Path| known.iter().any(|own| is_same_place(&own.path, path));
+        let foreign = self.unnamed.iter().find(|path| path.exists() && !is_own(path));
+        match foreign {
+            None => Ok(()),
+            Some(path) => anyhow::bail!(
+                "{} exists, but this pipeline did not write it, and the arguments of {writer} do not name it; correct its outputs in the pipeline file, or move the file",
+                path.display()
+            ),
+        }
     }
 
     /// Returns the existing files and folders that the command would replace although they are not

@@ -1,6 +1,6 @@
 //! The combinations of values and the seeds of a sweep.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use toml::Table;
 
 /// Maximum number of runs of a sweep.
@@ -59,6 +59,16 @@ pub(super) fn variants(set: &[String], most: usize) -> anyhow::Result<Vec<Varian
         })?;
         let values = listed(values);
         ensure!(values.iter().all(|value| !value.is_empty()), "--set {text} has an empty value");
+        let parsed: Vec<toml::Value> = values.iter().map(|value| value_of(value)).collect();
+        let double = (1..values.len()).find(|index| parsed[..*index].contains(&parsed[*index]));
+        if let Some(index) = double {
+            bail!("--set {text} lists the value {} twice; remove one", values[index]);
+        }
+        ensure!(
+            set.iter().filter(|other| key_of(other) == key.trim()).count() == 1,
+            "--set {} is given twice; list all its values in one, separated by commas",
+            key.trim()
+        );
         ensure!(
             !["run", "seed"].contains(&key.trim()),
             "--set {key}: the sweep sets it itself; use {}",
@@ -108,6 +118,13 @@ pub(super) fn variants(set: &[String], most: usize) -> anyhow::Result<Vec<Varian
     Ok(variants)
 }
 
+/// Returns the value that a run gets: TOML, or otherwise a text.
+fn value_of(text: &str) -> toml::Value {
+    let parsed = format!("value = {text}").parse::<Table>().ok();
+    let value = parsed.and_then(|mut table| table.remove("value"));
+    value.unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
 /// Splits values at commas outside of brackets and quotes.
 fn listed(values: &str) -> Vec<String> {
     let mut all = vec![String::new()];
@@ -155,6 +172,16 @@ mod tests {
         let fault = |set: &str| variants(&[set.to_owned()], 3).unwrap_err().to_string();
         assert_eq!(fault("a=1,"), "--set a=1, has an empty value");
         assert_eq!(fault("seed=1,2"), "--set seed: the sweep sets it itself; use --seeds");
+        for (set, value) in [("a=0.1,0.1", "0.1"), ("a=1,0.1,0.10", "0.10"), ("a=x,\"x\"", "\"x\"")]
+        {
+            let expected = format!("--set {set} lists the value {value} twice; remove one");
+            assert_eq!(fault(set), expected);
+        }
+        let twice = ["a=1,2".to_owned(), "a=3".to_owned()];
+        assert_eq!(
+            variants(&twice, 9).unwrap_err().to_string(),
+            "--set a is given twice; list all its values in one, separated by commas"
+        );
         assert!(fault("a=x,X").starts_with("two combinations are named a-"));
         assert!(fault("a=1,2,3,4").starts_with("the sweep has more than 1000 runs"));
         assert_eq!(named(&["a.x=1,2", "b.x=3"]), ["a.x-1: a.x=1 b.x=3", "a.x-2: a.x=2 b.x=3"]);

@@ -53,7 +53,7 @@ pub(super) fn follow(
     if arguments.resume.is_some() {
         restore(training, run, ranks)?;
     }
-    let per_step = file.settings.train.prompts_per_step;
+    let per_step = file.trainer.train.prompts_per_step;
     loop {
         let prompts = &mut started.prompts;
         let of_step = |step| prompts.of_step(step, per_step).map_err(observer_error);

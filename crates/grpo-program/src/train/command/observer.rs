@@ -16,10 +16,9 @@ use grpo_task::models::Writer;
 use grpo_task::output::is_quiet;
 use grpo_task::run_log::{Line, RunLog, observer_error, resumed};
 use grpo_task::task::BestFiles;
-use grpo_task::train_settings::TrainSettings;
 use grpo_train::{
-    Ending, GuardAction, GuardTrigger, Metrics, StepDone, StepReport, TrainError, TrainObserver,
-    Training,
+    Ending, GuardAction, GuardTrigger, SamplerCheck, StepDone, StepReport, TrainError,
+    TrainObserver, Training,
 };
 
 use super::step_scores::{StepScores, StepSize, WithoutScore, not_counted, step_scores};
@@ -82,7 +81,7 @@ impl Observer {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
-        let TrainSettings { save, train, .. } = &file.settings;
+        let (save, train) = (&file.settings.save, &file.trainer.train);
         let title = format!("grpo train  {}", folder.path().display());
         let monitor =
             Monitor::new(&title, u64::from(train.steps), show.plain || is_quiet(), show.stop);
@@ -92,7 +91,8 @@ impl Observer {
             folder.restore_aside(roll_backs)?;
         }
         let is_resumed = session.is_resumed && !is_rolling_back;
-        let (log, lines) = RunLog::open(folder, done, roll_backs, save.checkpoints(), is_resumed)?;
+        let (section, described) = (save.checkpoints(), file.extensions.metrics());
+        let (log, lines) = RunLog::open(folder, done, roll_backs, section, is_resumed, described)?;
         let ledger = folder.ledger_from(done + 1)?;
         let size = StepSize {
             completions: train.prompts_per_step as usize * train.group_size,
@@ -115,7 +115,7 @@ impl Observer {
             best: session.tasks.best_files(&session.writer.spec.codec),
             resume: resume_command("train", session.folder.path(), &session.file),
             had_gaps: false,
-            without_score: WithoutScore::of_recorded(&lines, size),
+            without_score: WithoutScore::of_recorded(&lines, size, training.has_scored()),
         };
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
@@ -329,7 +329,7 @@ impl Observer {
         });
         let metrics_line = serde_json::to_value(metrics)?.to_string();
         let recorded = RecordedHashes {
-            metrics: RecordedHashes::of_metrics(&metrics_line, Metrics::is_machine)
+            metrics: RecordedHashes::of_metrics(&metrics_line, |name| metrics.is_of_machine(name))
                 .context("a line of metrics.jsonl is not an object")?,
             completions: completions.as_deref().map(RecordedHashes::of_completions),
         };
@@ -343,7 +343,8 @@ impl Observer {
         if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
-                "step {step}: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps"
+                "step {step}: sampler and trainer differ by more than {} nats, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps",
+                SamplerCheck::TOLERANCE
             ));
         }
         let scores_invalid = training.grpo().rewards().scores_invalid();

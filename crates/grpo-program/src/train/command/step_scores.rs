@@ -38,15 +38,16 @@ impl StepScores {
         }
     }
 
-    /// Reads the counts of a recorded step. Completions that a filter rejected count as scored.
-    fn of_line(line: &Line, size: StepSize) -> Self {
+    /// Reads the counts of a recorded step. Completions that a filter rejected count as scored, unless it is
+    /// known that the reward `has_scored` nothing.
+    fn of_line(line: &Line, size: StepSize, has_scored: Option<bool>) -> Self {
         let number = |name: &str| line.get(name).and_then(Value::as_f64);
         let [abstained, failed] =
             ["rewards/abstained", "rewards/failed"].map(|name| number(name).unwrap_or(0.0));
         let unscored = abstained + failed;
         let valid = number("rewards/valid/mean").filter(|_| !size.scores_invalid).unwrap_or(1.0);
         let due = (valid * size.completions as f64).round();
-        match due > unscored {
+        match due > unscored && has_scored != Some(false) {
             true => Self::Scored,
             false if unscored == 0.0 => Self::NoneDue,
             // Invalid completions can fail too, together with a whole batch.
@@ -92,13 +93,14 @@ struct NoScore {
 }
 
 impl WithoutScore {
-    /// Reads the recorded steps of a run that is resumed.
-    pub(super) fn of_recorded(lines: &[Line], size: StepSize) -> Self {
-        let mut all = Self::default();
+    /// Reads the recorded steps of a run that is resumed. `has_scored` is what its checkpoint says about the
+    /// reward.
+    pub(super) fn of_recorded(lines: &[Line], size: StepSize, has_scored: Option<bool>) -> Self {
+        let mut all = Self { has_scored: has_scored == Some(true), ..Self::default() };
         for line in lines {
             let failed = line.get("rewards/failed").and_then(Value::as_f64).unwrap_or(0.0);
             let step = line.get("step").and_then(Value::as_u64).unwrap_or(0);
-            all.add(StepScores::of_line(line, size), || match failed > 0.0 {
+            all.add(StepScores::of_line(line, size, has_scored), || match failed > 0.0 {
                 true => NoScore {
                     is_failure: true,
                     reason: format!("the reward failed in step {step}, before the run was resumed"),
@@ -210,7 +212,7 @@ mod tests {
             line.as_object().unwrap().clone()
         };
         let of = |line: &Line, scores_invalid| {
-            StepScores::of_line(line, StepSize { completions: 8, scores_invalid })
+            StepScores::of_line(line, StepSize { completions: 8, scores_invalid }, None)
         };
         for (line, scores_invalid, expected) in [
             (line(0, 0, Some(0.0)), false, StepScores::NoneDue),
@@ -225,7 +227,7 @@ mod tests {
         }
         let of = |lines: &[Line]| {
             let size = StepSize { completions: 8, scores_invalid: false };
-            WithoutScore::of_recorded(lines, size)
+            WithoutScore::of_recorded(lines, size, None)
         };
         let abstains = of(&[line(0, 0, Some(0.0)), line(3, 0, Some(0.375))]);
         assert_eq!(abstains.reason(true), Some("the reward abstained"));
@@ -234,6 +236,15 @@ mod tests {
         assert_eq!((fails.reason(false), fails.reason(true)), (Some(reason), None));
         assert_eq!(of(&[line(8, 0, None), line(7, 0, None)]).reason(false), None);
         assert_eq!(of(&[]).reason(false), None);
+        // Five of seven valid completions were rejected by a filter, as the checkpoint shows.
+        let filtered = [line(0, 0, Some(0.5)), line(2, 0, Some(0.875))];
+        let size = StepSize { completions: 8, scores_invalid: false };
+        for (has_scored, expected) in
+            [(None, None), (Some(true), None), (Some(false), Some("the reward abstained"))]
+        {
+            let all = WithoutScore::of_recorded(&filtered, size, has_scored);
+            assert_eq!(all.reason(false), expected, "{has_scored:?}");
+        }
     }
 
     #[test]

@@ -100,7 +100,8 @@ fn draw_curve(frame: &mut Frame<'_>, area: Rect, curve: &Curve, color: Color) {
     let [head, chart] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let value = curve.points.last().map_or("–".to_owned(), |point| number(point.1));
     let unit = if curve.points.is_empty() { "" } else { curve.unit };
-    let words = vec![curve.name.bold(), "  ".into(), value.fg(color), unit.dark_gray()];
+    let name = curve.name.as_str().bold();
+    let words = vec![name, "  ".into(), value.fg(color), " ".into(), unit.dark_gray()];
     frame.render_widget(Line::from(words), head);
     let (Some(first), Some(last)) = (curve.points.first(), curve.points.last()) else { return };
     let values = curve.points.iter().map(|point| point.1);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use grpo_train::{Metrics, StepReport};
+use grpo_train::{MetricTable, Metrics, StepReport, step_metrics};
 use serde_json::{Map, Value};
 
 /// Everything that the screen displays.
@@ -29,9 +29,8 @@ pub(super) struct State {
 /// A metric as a function of the step.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     metric: &'static str,
-    /// Unit, including a leading space.
     pub(super) unit: &'static str,
     pub(super) points: Vec<(f64, f64)>,
 }
@@ -52,7 +51,13 @@ const TEXT: usize = 2000;
 
 impl State {
     pub(super) fn new(title: &str, steps: u64) -> Self {
-        let curve = |name, metric, unit| Curve { name, metric, unit, points: Vec::new() };
+        let table = MetricTable::new(step_metrics());
+        let curve = |metric| Curve {
+            name: table.label(metric),
+            metric,
+            unit: table.spec(metric).map_or("", |spec| spec.unit),
+            points: Vec::new(),
+        };
         Self {
             title: printable(title),
             steps,
@@ -60,10 +65,10 @@ impl State {
             started: Instant::now(),
             at: None,
             curves: [
-                curve("reward", "reward", ""),
-                curve("KL", "kl", " nats/token"),
-                curve("entropy", "entropy", " nats/token"),
-                curve("mean length", "completions/mean_length", " tokens"),
+                curve("reward"),
+                curve("kl"),
+                curve("entropy"),
+                curve("completions/mean_length"),
             ],
             phases: [("rollout", 0.0), ("reward", 0.0), ("update", 0.0)],
             tokens_per_second: 0.0,

@@ -69,7 +69,7 @@ fn a_small_terminal_shows_everything() {
     // 66 columns remain after the label; 12/80 of them are 9.9.
     assert_eq!(lines[1].chars().filter(|c| *c == '━').count(), 9);
     for (name, value) in
-        [("reward", "0.7200"), ("KL", "0.0240"), ("entropy", "0.6000"), ("mean length", "33.25")]
+        [("reward", "0.7200"), ("KL", "0.0240"), ("entropy", "0.6000"), ("length", "33.25")]
     {
         find(&lines, &format!("{name}  {value}"));
     }

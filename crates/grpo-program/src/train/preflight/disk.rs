@@ -35,16 +35,16 @@ const TOKEN: f64 = 18.0;
 
 impl Need {
     pub(super) fn of(file: &TrainFile, policy: &Policy, lengths: Option<Lengths>) -> Self {
-        let train = &file.settings.train;
+        let train = &file.trainer.train;
         let tokens =
-            lengths.map_or(file.settings.sampling.max_new_tokens as f64, |lengths| lengths.mean);
+            lengths.map_or(file.trainer.sampling.max_new_tokens as f64, |lengths| lengths.mean);
         let completions = u64::from(train.prompts_per_step).saturating_mul(train.group_size as u64);
         let recorded = train.steps.checked_div(file.settings.save.completions_every).unwrap_or(0);
         let of_ledger = LEDGER
             .saturating_mul(completions)
             .saturating_mul(1 + u64::from(train.updates_per_rollout));
         // Weights, two moments, and the reference if it is updated.
-        let tensors = 3 + u64::from(file.settings.reference.follows());
+        let tensors = 3 + u64::from(file.trainer.reference.follows());
         Self {
             checkpoints: checkpoints(&file.settings.save, train.steps, file.grpo().eval.every),
             checkpoint: (4 * tensors).saturating_mul(policy.num_params() as u64),

@@ -5,8 +5,7 @@ use grpo_model::{
     Activation, Description, HeadKind, LanguageModel, Policy, ProductPrecision, WeightPrecision,
     sampling_copies_weights,
 };
-use grpo_task::train_settings::TrainSettings;
-use grpo_train::ReferenceFrom;
+use grpo_train::{GrpoConfig, MOST_KEPT_ACTIVATIONS, ReferenceFrom, ReferenceSettings};
 
 use super::trial::Lengths;
 use super::words::words;
@@ -44,8 +43,7 @@ const PAGE: f64 = 16.0;
 const PROGRAM: f64 = 40e6 / 4.0;
 
 /// Returns whether a run keeps a copy of the reference.
-fn keeps_reference(settings: &TrainSettings, adapted: bool) -> bool {
-    let reference = &settings.reference;
+fn keeps_reference(reference: &ReferenceSettings, adapted: bool) -> bool {
     !adapted || reference.from != ReferenceFrom::Base || reference.follows()
 }
 
@@ -59,8 +57,7 @@ impl MemoryPlan {
         lengths: Option<Lengths>,
         ranks: usize,
     ) -> Self {
-        let (settings, sampling) = (&file.settings, &file.grpo().sampling);
-        let train = &settings.train;
+        let GrpoConfig { train, sampling, reference, loss, eval, .. } = &file.grpo();
         let limit = sampling.max_new_tokens;
         let Lengths { mean, longest } =
             lengths.unwrap_or(Lengths { mean: limit as f64, longest: limit });
@@ -69,7 +66,7 @@ impl MemoryPlan {
         let trained = policy.num_params() as f64;
         let all = policy.parameters() as f64;
         let adapted = matches!(policy, Policy::Adapted(_));
-        let base = match settings.base_precision {
+        let base = match file.settings.base_precision {
             WeightPrecision::F32 => all,
             WeightPrecision::Bf16 => all / 2.0,
             WeightPrecision::Q8 => all / 3.5,
@@ -78,8 +75,7 @@ impl MemoryPlan {
 
         // Sampling batches and micro-batches never exceed the completions of a step.
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
-        let rows =
-            completions.max(f64::from(settings.eval.samples)).min(sampling.batch_size as f64);
+        let rows = completions.max(f64::from(eval.samples)).min(sampling.batch_size as f64);
         let prompt = longest_prompt as f64;
         let fills = file.source.as_ref().is_some_and(|source| source.fills_prompt());
         // When filling blanks, the text is processed once per group, and only the blanks are
@@ -92,10 +88,10 @@ impl MemoryPlan {
 
         let of_trained = if adapted { "lower lora.rank" } else { "train an adapter with [lora]" };
         let of_model = if adapted { "set base_precision" } else { "train an adapter with [lora]" };
-        let reference = if keeps_reference(settings, adapted) { trained } else { 0.0 };
+        let reference = if keeps_reference(reference, adapted) { trained } else { 0.0 };
         let table = (of.description.vocabulary * of.description.width) as f64;
         let (copied, of_copied) = Sampler::new(file, fills).copies(of.description.head, all, table);
-        let exact = settings.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
+        let exact = loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
         // Hidden states of the blanks, once per completion, and their gradients.
@@ -127,7 +123,7 @@ impl MemoryPlan {
                     },
                 ),
             ],
-            kept: part("kept activations", kept, "lower train.reuse_activations_mb"),
+            kept: part("kept activations", kept, ""),
             micro_batches,
         }
     }
@@ -145,12 +141,12 @@ impl MemoryPlan {
         if file.settings.base_precision != WeightPrecision::F32 {
             keys.push("base_precision");
         }
-        if file.settings.train.activation_checkpointing {
+        if file.trainer.train.activation_checkpointing {
             keys.push("train.activation_checkpointing");
         }
         let mut fast = file.clone();
         fast.settings.base_precision = WeightPrecision::F32;
-        fast.settings.train.activation_checkpointing = false;
+        fast.trainer.train.activation_checkpointing = false;
         let needed = Self::of(&fast, policy, longest_prompt, lengths, 1).needed();
         let fits = !keys.is_empty() && available.is_some_and(|available| needed < available / 2);
         fits.then(|| {
@@ -235,7 +231,7 @@ impl Sampler {
         Self {
             samples_here,
             packs: sampling_copies_weights() && samples_here,
-            products: file.settings.train.precision,
+            products: file.trainer.train.precision,
             weights: file.grpo().sampling.weights,
             base: file.settings.base_precision,
         }
@@ -298,7 +294,11 @@ impl Sizes<'_> {
     fn kept(&self, tokens: f64, file: &TrainFile) -> f64 {
         // Those of tasks with their own prompt source and of episodes are not kept.
         let is_kept = file.rollout.config().samples_here() && !file.extensions.look_ahead();
-        if file.source.is_some() || file.episode.is_some() || !is_kept {
+        if file.source.is_some()
+            || file.episode.is_some()
+            || !is_kept
+            || !file.grpo().keeps_activations()
+        {
             return 0.0;
         }
         let it = self.description;
@@ -308,7 +308,7 @@ impl Sizes<'_> {
             Activation::SwiGlu => 2 * it.mlp_width,
         };
         let outputs = (it.layers * (attention + mlp + 2 * it.width)) as f64;
-        let limit = file.grpo().kept_activations() as f64 / 4.0;
+        let limit = MOST_KEPT_ACTIVATIONS as f64 / 4.0;
         // A quarter more was measured, for the allocator's blocks and what lies between them.
         1.25 * (tokens * outputs).min(limit)
     }

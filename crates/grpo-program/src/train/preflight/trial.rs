@@ -143,8 +143,7 @@ impl Trial {
     /// enough to conclude that the policy would learn nothing. Others may have a score of 0 whether the
     /// reward works or not.
     pub(super) fn refuse_without_score(&self, file: &TrainFile) -> anyhow::Result<()> {
-        match self.unscored(file.settings.train.max_failed_rewards).filter(Unscored::is_conclusive)
-        {
+        match self.unscored(file.trainer.train.max_failed_rewards).filter(Unscored::is_conclusive) {
             Some(unscored) => anyhow::bail!(unscored.message()),
             None => Ok(()),
         }
@@ -186,7 +185,7 @@ impl Trial {
 
     /// Returns warnings about completions without a score. `scored` is the number of the others.
     fn gaps(&self, file: &TrainFile, scored: usize) -> Vec<String> {
-        if let Some(unscored) = self.unscored(file.settings.train.max_failed_rewards) {
+        if let Some(unscored) = self.unscored(file.trainer.train.max_failed_rewards) {
             return vec![unscored.message()];
         }
         let all = self.samples().count();
@@ -213,7 +212,7 @@ impl Trial {
 
     /// Returns a warning if the reward failed for some completions.
     fn failures(&self, file: &TrainFile) -> Option<String> {
-        let (all, most) = (self.samples().count(), file.settings.train.max_failed_rewards);
+        let (all, most) = (self.samples().count(), file.trainer.train.max_failed_rewards);
         let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
         let reason = failed.first()?;
         let ends = match failed.len() as f64 > most * all as f64 {
@@ -253,7 +252,7 @@ impl Trial {
                 "{:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
                 self.lengths().mean,
                 100.0 * cut as f64 / all as f64,
-                file.settings.sampling.max_new_tokens
+                file.trainer.sampling.max_new_tokens
             ),
         };
         let mut lines = vec![format!(
@@ -286,13 +285,13 @@ impl Trial {
                 "the rewards of the trial hardly differ (standard deviation {deviation:.1e}), so advantages are mostly noise; check [reward] and its scale"
             ));
         }
-        if let Some(warning) = few_groups_differ(&rewards, file.settings.train.group_size) {
+        if let Some(warning) = few_groups_differ(&rewards, file.trainer.train.group_size) {
             warn(warning);
         }
         if 2 * cut > all {
             warn(format!(
                 "{cut} of {all} trial completions were truncated at sampling.max_new_tokens = {}",
-                file.settings.sampling.max_new_tokens
+                file.trainer.sampling.max_new_tokens
             ));
         }
         lines
@@ -322,32 +321,20 @@ fn few_groups_differ(rewards: &[f64], group_size: usize) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use grpo_data::{CompletionParts, Outcome, Prompt, SampleKey, SampledUnder, Scored, VALID};
+#[path = "../../../../grpo-train/src/test_groups.rs"]
+mod test_groups;
 
+#[cfg(test)]
+mod tests {
+    use grpo_data::{Outcome, Scored, VALID};
+
+    use super::test_groups::group;
     use super::*;
 
     /// Creates a trial batch of one-token completions with the given outcomes.
     fn trial(outcomes: Vec<Outcome>) -> Trial {
-        let completion = |sample: usize| {
-            Completion::new(CompletionParts {
-                prefix: Default::default(),
-                ids: vec![0, 1],
-                action_mask: vec![false, true],
-                sampling_logprobs: Some(vec![-1.0]),
-                finish: Finish::Length,
-                key: SampleKey { seed: 1, step: 0, prompt: 0, sample: sample as u32 },
-                policy_version: 0,
-                sampled_under: SampledUnder::default(),
-            })
-        };
-        let completions = (0..outcomes.len()).map(completion);
-        let mut group = Group::new(Prompt::of_ids(0, vec![0]), completions);
-        for (sample, outcome) in group.samples.iter_mut().zip(outcomes) {
-            sample.outcome = Some(outcome);
-        }
         Trial {
-            groups: vec![group],
+            groups: vec![group(outcomes)],
             left_out: None,
             doubts: Vec::new(),
             scores_invalid: false,

@@ -1,4 +1,5 @@
 //! The description of an engagement model, stored in `engagement.json`.
+#![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -265,28 +266,37 @@ impl EngagementGate {
     /// Returns whether the metrics satisfy all bounds.
     pub fn passes(&self, measures: &EngagementMeasures) -> bool {
         // A missing metric does not satisfy its bound.
-        self.wanted(measures).iter().all(|(_, wanted, found)| found.is_some_and(|it| it > *wanted))
+        self.bounds(measures).iter().all(|of| of.found.is_some_and(|found| found > of.bound))
     }
 
     /// Formats the metrics and their bounds.
     pub fn against(&self, measures: &EngagementMeasures) -> String {
-        let parts = self.wanted(measures).into_iter().map(|(name, wanted, found)| {
+        let parts = self.bounds(measures).into_iter().map(|Bound { metric, bound, found }| {
             let found = found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.3}"));
-            format!("{name} = {found} (above {wanted:.3})")
+            format!("{metric} = {found} (above {bound:.3})")
         });
         let parts: Vec<String> = parts.collect();
         format!("{} on {} held-out replies", parts.join(", "), measures.replies)
     }
 
-    fn wanted(&self, measures: &EngagementMeasures) -> Vec<(&'static str, f64, Option<f64>)> {
+    fn bounds(&self, measures: &EngagementMeasures) -> Vec<Bound> {
         let all = [
             ("Pearson with the targets", self.min_pearson, Some(measures.pearson)),
             ("Pearson with the scores", self.min_pearson_score, Some(measures.pearson_score)),
             ("Spearman", self.min_spearman, Some(measures.spearman)),
             ("pair accuracy", self.min_pair_accuracy, measures.pair_accuracy),
         ];
-        all.into_iter().filter_map(|(name, wanted, found)| Some((name, wanted?, found))).collect()
+        let bound = |(metric, bound, found)| Some(Bound { metric, bound: bound?, found });
+        all.into_iter().filter_map(bound).collect()
     }
+}
+
+/// A metric with the value that it must exceed.
+struct Bound {
+    metric: &'static str,
+    bound: f64,
+    /// Its value, if it is known.
+    found: Option<f64>,
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use grpo_rewards::{
     text_field,
 };
 
-/// Configuration of a [`LearnedReward`].
+/// Settings of the reward of a learned engagement model.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LearnedConfig {

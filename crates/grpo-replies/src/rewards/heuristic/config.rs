@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{COMPONENTS, GenericWords, HeuristicReward};
 use grpo_rewards::{EmbedderConfig, Reward, RewardSpec, check_mean_weights};
 
-/// Weights and settings of a [`HeuristicReward`].
+/// Weights and settings of the heuristic reward.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HeuristicConfig {

@@ -225,7 +225,7 @@ fn settings_are_checked() {
     check(serde_json::json!({"type": "heuristic"}), Some("set reward.embedder"));
     let mut negative = with("relevance", 0.5.into());
     negative["length"] = (-0.05).into();
-    check(negative, Some("at least 0"));
+    check(negative, Some("reward.length = -0.05 is out of range"));
     check(serde_json::json!({"type": "heuristics"}), Some("unknown reward type `heuristics`"));
     check(serde_json::json!({"type": "heuristic", "relevance": 0.0, "engagement": 0.5}), None);
 }
