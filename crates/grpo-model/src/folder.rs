@@ -1,4 +1,5 @@
-//! Model directories, which contain a `config.json`, weights and a codec.
+//! Model directories, which contain a `config.json`, weights and a codec, and GGUF files, which
+//! contain all of these.
 #![expect(clippy::disallowed_methods, reason = "in a folder that has just been created")]
 
 use std::path::Path;
@@ -9,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
 use crate::families::family_name;
+use crate::gguf_file::{GgufFile, is_gguf_file};
 use crate::parameters::Parameters;
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{
@@ -39,12 +41,16 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
-    /// Loads a model directory without its weights.
+    /// Loads a model directory, or a GGUF file, without its weights.
     ///
     /// # Errors
     /// Returns an error if a file is missing or invalid, or if the vocabulary does not match the
     /// model.
     pub fn load(folder: &Path, formats: &ModelFormats) -> Result<Self, ModelError> {
+        if is_gguf_file(folder) {
+            let (_guard, unpacked) = GgufFile::open(folder)?.unpacked()?;
+            return Self::load(&unpacked, formats);
+        }
         Self::new(formats.families.read(&folder.join(CONFIG_FILE))?, folder, formats)
     }
 
@@ -136,7 +142,7 @@ impl ModelFolder {
         Self::load_in(folder, formats, WeightPrecision::F32, device)
     }
 
-    /// Loads a model directory and stores the block matrices in `precision`.
+    /// Loads a model directory, or a GGUF file, and stores the block matrices in `precision`.
     ///
     /// # Errors
     /// See [`ModelFolder::load`]. Also returns an error if the device does not have the format.
@@ -147,6 +153,13 @@ impl ModelFolder {
         device: &Device,
     ) -> Result<Self, ModelError> {
         precision.check_on(device)?;
+        if is_gguf_file(folder) {
+            let mut spec = ModelSpec::load(folder, formats)?;
+            let file = GgufFile::open(folder)?;
+            let checkpoint = Checkpoint::of_converted(Box::new(file));
+            let (model, digest) = weights(&mut spec.config, checkpoint, precision, device)?;
+            return Ok(Self { spec, model, digest });
+        }
         let mut spec = ModelSpec::load(folder, formats)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
         // A vocabulary with reordered tokens has the same size, so compare its hash. Weights

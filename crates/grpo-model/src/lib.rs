@@ -22,6 +22,7 @@ mod encoder;
 mod error;
 mod families;
 mod folder;
+mod gguf_file;
 mod language_model;
 mod layers;
 mod lora;
@@ -61,6 +62,7 @@ pub use encoder::SentenceEncoder;
 pub use error::ModelError;
 pub use families::{BERT, Families, FamilyKind, Fields, ModelFormats, VocabularyFile};
 pub use folder::{ModelFolder, ModelSpec};
+pub use gguf_file::is_gguf_file;
 pub use language_model::{
     Forward, Frozen, LanguageModel, ModelSetting, Prepared, sampling_copies_weights,
 };

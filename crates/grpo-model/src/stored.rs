@@ -62,6 +62,16 @@ impl StoredTensors {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
+    /// Returns the names and shapes of all tensors.
+    pub fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.0.iter().map(|(name, entry)| (name.as_str(), entry.shape.as_slice()))
+    }
+
+    /// Reads one tensor into memory.
+    pub fn values(&self, name: &str) -> Option<Vec<f32>> {
+        self.0.get(name).map(|entry| (entry.read)().iter::<f32>().collect())
+    }
+
     /// Reads all tensors into memory.
     pub fn read(&self) -> BTreeMap<String, TensorData> {
         let data = |entry: &Entry| {

@@ -20,7 +20,7 @@ pub(crate) use self::inspection::{
     AuditArguments, ExplainArguments, ReplayArguments, ReportArguments, SelftestArguments,
 };
 pub(crate) use self::models::{
-    InitArguments, LogprobArguments, MergeArguments, TokenizerArguments,
+    ExportArguments, InitArguments, LogprobArguments, MergeArguments, TokenizerArguments,
 };
 pub(crate) use self::program::{Asked, AskedCommand, parse, program};
 pub(crate) use self::training::{TrainArguments, TrialArguments};
@@ -174,6 +174,11 @@ pub(crate) enum Command {
     /// job without a network, and takes the newest commit. Prints the folder of the files. An interrupted
     /// download is resumed, and each file is checked by its hash.
     Download(DownloadArguments),
+    /// Write a model as a GGUF file for llama.cpp and Ollama
+    ///
+    /// Writes a folder with the GGUF file (families llama, qwen2 and qwen3) and a Modelfile, from which
+    /// `ollama create` makes a model. The tokenizer and the chat template are in the file.
+    Export(ExportArguments),
     /// Create a model folder with random weights from a config.json
     Init(InitArguments),
     /// Train a tokenizer (byte-level BPE with chat tokens) on text

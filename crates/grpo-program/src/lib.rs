@@ -26,7 +26,7 @@ use crate::evaluate::{compare, dynamics, eval, judge, logprob, sample, score};
 use crate::inspect::{
     adapter_layers, attention, audit, devices, explain, replay, report, selftest,
 };
-use crate::models::{download, init, merge, train_tokenizer};
+use crate::models::{download, export, init, merge, train_tokenizer};
 use crate::orchestrate::{pipeline, sweep};
 use crate::train::{pretrain, ranks, trial};
 
@@ -163,6 +163,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Logprob(arguments) => logprob::run(&arguments, tasks),
         Command::Merge(arguments) => merge::run(&arguments, tasks),
         Command::Download(arguments) => download::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments, tasks),
         Command::Init(arguments) => init::run(&arguments, tasks),
         Command::TrainTokenizer(arguments) => train_tokenizer::run(&arguments),
         Command::ImportTrl(arguments) => import_trl::command::run(&arguments, tasks),

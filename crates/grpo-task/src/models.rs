@@ -8,8 +8,8 @@ use burn::tensor::Device;
 use grpo_data::{ChatOptions, DataError, regular_file};
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Families, LoraConfig, ModelFolder,
-    ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, largest_weight,
-    write_adapter,
+    ModelFormats, ModelSpec, Policy, StoredAs, Transformer, WeightPrecision, is_gguf_file,
+    largest_weight, write_adapter,
 };
 use grpo_report::resume_command;
 use grpo_run::{
@@ -199,7 +199,7 @@ pub fn check_causal(model: &Path, families: &Families) -> anyhow::Result<()> {
     }
 }
 
-/// Loads a model folder with an existing or a new adapter. Folders with a manifest, such as
+/// Loads a model folder, or a GGUF file, with an existing or a new adapter. Folders with a manifest, such as
 /// checkpoints, are verified first.
 ///
 /// # Errors
@@ -211,7 +211,10 @@ pub fn read(
     precision: WeightPrecision,
     device: &Device,
 ) -> anyhow::Result<Loaded> {
-    let mut files = check_folder(model, "model", "config.json and model.safetensors")?;
+    let mut files = match is_gguf_file(model) {
+        true => vec![("model", model.to_owned())],
+        false => check_folder(model, "model", "config.json and model.safetensors")?,
+    };
     // A frozen base model needs no autodiff.
     let base_device = match trained {
         Trained::Whole => device.clone(),

@@ -29,6 +29,7 @@ mod first_hour;
 mod folders;
 mod foreign_files;
 mod golden_models;
+mod gguf;
 mod guards;
 mod help;
 mod hostile;

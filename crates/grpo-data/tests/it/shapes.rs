@@ -20,7 +20,7 @@ fn results(name: &str, text: &str, format: &RecordFormat) -> Vec<Result<PromptRe
     std::fs::write(&path, text).unwrap();
     let short =
         |error: grpo_data::DataError| error.to_string().replace(path.to_str().unwrap(), name);
-    match PromptReader::with_format(&path, format) {
+    match PromptReader::open(&path).map(|reader| reader.with_format(format)) {
         Ok(reader) => reader.map(|record| record.map_err(short)).collect(),
         Err(error) => vec![Err(short(error))],
     }

@@ -9,6 +9,7 @@ mod damage;
 mod digest;
 mod families;
 mod files;
+mod gguf;
 mod gradients;
 mod layouts;
 mod options;

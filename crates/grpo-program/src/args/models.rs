@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use grpo_gguf::StoredType;
 use grpo_model::{StoredAs, WeightPrecision};
 use grpo_task::args::{MEMORY, model_or_name, precision};
 
@@ -66,6 +67,31 @@ pub(crate) struct MergeArguments {
     /// Replace an existing model folder
     #[arg(long, help_heading = "Output")]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo export runs/text --gguf q8_0 -o exported
+  grpo export models/mine --gguf f16 -o exported
+  ollama create mine -f exported/Modelfile
+
+An adapter is merged into its base model.")]
+pub(crate) struct ExportArguments {
+    /// Run folder, or model folder
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// How matrices are stored: q8_0 (8 bits), f16, bf16 or f32
+    #[arg(long, value_name = "TYPE", value_parser = gguf_type, help_heading = "Output")]
+    pub(crate) gguf: (StoredType, String),
+    /// Folder to create, with the GGUF file and a Modelfile for Ollama; must not exist
+    #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
+    pub(crate) output: PathBuf,
+}
+
+/// Parses the type of a GGUF file and keeps its name.
+fn gguf_type(name: &str) -> Result<(StoredType, String), String> {
+    let stored = StoredType::from_name(name).ok_or("expected q8_0, f16, bf16 or f32")?;
+    Ok((stored, name.to_owned()))
 }
 
 #[derive(Debug, Args)]

@@ -191,7 +191,7 @@ fn grouped_help(program: &clap::Command, of_tasks: &[TaskCommand]) -> StyledStr 
 fn group_of_own(name: &str) -> CommandGroup {
     match name {
         "run" | "train" | "trial" | "pretrain" => CommandGroup::Train,
-        "sample" | "logprob" | "merge" | "init" => CommandGroup::Use,
+        "sample" | "logprob" | "merge" | "export" | "init" => CommandGroup::Use,
         "explain" | "replay" | "audit" | "report" => CommandGroup::Inspect,
         "score" | "eval" | "compare" | "judge" | "dynamics" | "sweep" | "adapter-layers"
         | "attention" => CommandGroup::Evaluate,

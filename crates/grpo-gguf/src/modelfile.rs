@@ -1,0 +1,110 @@
+//! The `Modelfile` from which Ollama creates a model.
+
+use std::fmt::Write;
+
+/// What a `Modelfile` contains. Paths are relative to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Modelfile<'a> {
+    /// The file of the model, or for an adapter the name or file of its base.
+    pub from: &'a str,
+    /// The file of an adapter.
+    pub adapter: Option<&'a str>,
+    /// The chat template of the model (Jinja).
+    pub chat_template: Option<&'a str>,
+    /// Texts of tokens that end a reply.
+    pub stops: &'a [&'a str],
+    /// Sampling temperature.
+    pub temperature: Option<f64>,
+    /// Context length in tokens.
+    pub context: Option<usize>,
+}
+
+/// The text that a chat template contains, and the template in Ollama's language, which has the syntax of Go.
+const TEMPLATES: [(&str, &str); 2] = [
+    (
+        "<|im_start|>",
+        "{{- range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}<|im_start|>assistant\n",
+    ),
+    (
+        "<|start_header_id|>",
+        "{{- range .Messages }}<|start_header_id|>{{ .Role }}<|end_header_id|>\n\n{{ .Content }}<|eot_id|>{{ end }}<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+];
+
+impl std::fmt::Display for Modelfile<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "# Create the model with: ollama create NAME -f Modelfile")?;
+        writeln!(f, "FROM {}", self.from)?;
+        if let Some(adapter) = self.adapter {
+            writeln!(f, "ADAPTER {adapter}")?;
+        }
+        let known = self.chat_template.and_then(|template| {
+            TEMPLATES.iter().find(|(mark, _)| template.contains(mark)).map(|(_, text)| text)
+        });
+        match (known, self.chat_template) {
+            (Some(text), _) => writeln!(f, "TEMPLATE \"\"\"{text}\"\"\"")?,
+            (None, Some(_)) => {
+                f.write_str("# The chat template has no counterpart here; Ollama looks for one that resembles it.\n")?;
+            }
+            (None, None) => f.write_str("TEMPLATE {{ .Prompt }}\n")?,
+        }
+        for stop in self.stops {
+            writeln!(f, "PARAMETER stop {}", quoted(stop))?;
+        }
+        if let Some(temperature) = self.temperature {
+            writeln!(f, "PARAMETER temperature {temperature}")?;
+        }
+        if let Some(context) = self.context {
+            writeln!(f, "PARAMETER num_ctx {context}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a text in quotes, on one line.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\n' => quoted.push_str("\\n"),
+            other => {
+                let _ = quoted.write_char(other);
+            }
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_files_template_and_parameters() {
+        let modelfile = Modelfile {
+            from: "./model-q8_0.gguf",
+            chat_template: Some("{% for m in messages %}<|im_start|>..."),
+            stops: &["<|im_end|>"],
+            temperature: Some(0.7),
+            context: Some(2048),
+            ..Modelfile::default()
+        };
+        let expected = "# Create the model with: ollama create NAME -f Modelfile
+FROM ./model-q8_0.gguf
+TEMPLATE \"\"\"{{- range .Messages }}<|im_start|>{{ .Role }}
+{{ .Content }}<|im_end|>
+{{ end }}<|im_start|>assistant
+\"\"\"
+PARAMETER stop \"<|im_end|>\"
+PARAMETER temperature 0.7
+PARAMETER num_ctx 2048
+";
+        assert_eq!(modelfile.to_string(), expected);
+        let adapter = Modelfile { from: "base", adapter: Some("./a.gguf"), ..Modelfile::default() };
+        assert!(
+            adapter.to_string().contains("FROM base\nADAPTER ./a.gguf\nTEMPLATE {{ .Prompt }}\n")
+        );
+    }
+}

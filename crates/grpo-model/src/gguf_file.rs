@@ -1,0 +1,71 @@
+//! Models in GGUF files, which are read as if they were folders.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use grpo_data::regular_file;
+use grpo_gguf::{GgufError, GgufModel, is_gguf};
+use tempfile::TempDir;
+
+use crate::stored_values::Stored;
+use crate::{ConvertedWeights, ModelError};
+
+/// Returns whether `path` is a GGUF file, whatever its name: the blobs of Ollama have no extension.
+pub fn is_gguf_file(path: &Path) -> bool {
+    let mut first = [0; 4];
+    let read = |mut file: File| file.read_exact(&mut first).is_ok();
+    path.is_file() && regular_file::open(path).is_ok_and(read) && is_gguf(&first)
+}
+
+/// An open GGUF file.
+#[derive(Debug)]
+pub(crate) struct GgufFile {
+    path: PathBuf,
+    model: GgufModel<File>,
+}
+
+impl GgufFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
+        let read_error = |source| ModelError::Read { path: path.to_owned(), source };
+        let file = regular_file::open(path).map_err(read_error)?;
+        let model = GgufModel::open(file).map_err(|error| failure(path, error))?;
+        Ok(Self { path: path.to_owned(), model })
+    }
+
+    /// Writes the files that a folder of this model has, except the weights, to a temporary folder, which is
+    /// named like the file, so that messages contain the name. Returns the folder with its guard.
+    pub(crate) fn unpacked(&self) -> Result<(TempDir, PathBuf), ModelError> {
+        let files = self.model.files().map_err(|error| failure(&self.path, error))?;
+        let write_error = |error: std::io::Error| ModelError::write(&std::env::temp_dir(), &error);
+        let guard = tempfile::tempdir().map_err(write_error)?;
+        let folder = guard.path().join(self.path.file_name().unwrap_or_default());
+        std::fs::create_dir(&folder).map_err(write_error)?;
+        for (name, content) in files {
+            std::fs::write(folder.join(name), content).map_err(write_error)?;
+        }
+        Ok((guard, folder))
+    }
+}
+
+impl ConvertedWeights for GgufFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.model.names().map(str::to_owned).collect()
+    }
+
+    fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
+        let (shape, values) = self.model.read(name).map_err(|error| failure(&self.path, error))?;
+        Ok(Stored { shape, values })
+    }
+}
+
+fn failure(path: &Path, error: GgufError) -> ModelError {
+    match error {
+        GgufError::Io(source) => ModelError::Read { path: path.to_owned(), source },
+        other => ModelError::in_file(path, other),
+    }
+}
