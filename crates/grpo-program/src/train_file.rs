@@ -71,12 +71,12 @@ impl TrainFile {
     /// Replaces names of the hub by paths in its cache. Files that the cache lacks are downloaded.
     pub(crate) fn find_on_hub(&mut self) -> anyhow::Result<()> {
         let said = |key: &str, path: &Path| format!("{key} = \"{}\"", path.display());
-        let TrainSettings { model, adapter, eval, .. } = &mut self.settings;
+        let TrainSettings { model, adapter, .. } = &mut self.settings;
         *model = hub::model_folder(model).with_context(|| said("model", model))?;
         if let Some(adapter) = adapter {
             *adapter = hub::model_folder(adapter).with_context(|| said("adapter", adapter))?;
         }
-        if let Some(file) = &mut eval.file {
+        if let Some(file) = &mut self.trainer.eval.file {
             *file = hub::data_file(file).with_context(|| said("eval.file", file))?;
         }
         if let Some(data) = &mut self.data {
