@@ -133,8 +133,8 @@ fn gradients_are_those_of_transformers() {
             let found = weights(&gradients);
             assert_eq!(found.len(), case.gradients.len(), "{}", case.config);
             for (name, [expected, scale]) in &case.gradients {
-                let directions = shakes(&format!("towards {name}"));
-                let products = found[name].1.iter().zip(directions);
+                let direction = format!("towards {name}");
+                let products = found[name].1.iter().zip(shakes(&direction));
                 let got: f64 = products.map(|(&g, d)| f64::from(g) * f64::from(d)).sum();
                 let error = (got - expected).abs();
                 assert!(error <= 1e-4 * scale, "{name}: {got}, {expected} of {}", case.config);
