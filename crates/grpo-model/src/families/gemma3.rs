@@ -14,7 +14,10 @@ use crate::names::Names;
 use crate::{BlockForm, BlockLayers, OwnBlock, OwnLayers};
 
 /// The family `gemma3_text`.
-pub(super) static GEMMA3: FamilyKind = FamilyKind::new("gemma3_text", NAMES, describe);
+pub(super) static GEMMA3: FamilyKind = FamilyKind::new("gemma3_text", NAMES, describe).with_models(
+    "text models of Gemma 3: 270M, 1B",
+    "bounds of logits and scores, attention in both directions, and models with a vision part (model_type gemma3)",
+);
 
 const NAMES: Names = Names {
     inside: &[

@@ -2,12 +2,13 @@
 //! queries and keys, residual connections and logits.
 
 use super::llama::{Defaults, NAMES, dense};
-use super::positions::refuse_windows;
+use super::positions::{WINDOWS, refuse_windows};
 use super::{FamilyKind, Fields};
 use crate::description::{Description, Scales};
 
 /// The family `granite`.
-pub(super) static GRANITE: FamilyKind = FamilyKind::new("granite", NAMES, describe);
+pub(super) static GRANITE: FamilyKind =
+    FamilyKind::new("granite", NAMES, describe).with_models("Granite 3 without experts", WINDOWS);
 
 fn describe(fields: &Fields<'_>) -> Result<Description, String> {
     refuse_windows(fields)?;

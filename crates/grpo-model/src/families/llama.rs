@@ -4,7 +4,7 @@
 //! All three are pre-norm transformers with RMS norms, rotary positions, grouped-query attention
 //! and a gated MLP. They differ in their biases, and in whether queries and keys are normalised.
 
-use super::positions::{refuse_partial_rotation, refuse_windows, rotary};
+use super::positions::{WINDOWS, refuse_partial_rotation, refuse_windows, rotary};
 use super::{FamilyKind, Fields};
 use crate::description::{
     Activation, Biases, Description, HeadKind, NormKind, Positions, QueryKeyNorm,
@@ -12,11 +12,14 @@ use crate::description::{
 use crate::names::Names;
 
 /// The family `llama`: Llama 1 to 3, and other models with the same architecture.
-pub(super) static LLAMA: FamilyKind = FamilyKind::new("llama", NAMES, llama);
+pub(super) static LLAMA: FamilyKind = FamilyKind::new("llama", NAMES, llama)
+    .with_models("Llama 1 to 3, SmolLM2, TinyLlama, Yi", WINDOWS);
 /// The family `qwen2`: Qwen2 and Qwen2.5, which are Llama models with query, key and value biases.
-pub(super) static QWEN2: FamilyKind = FamilyKind::new("qwen2", NAMES, qwen2);
+pub(super) static QWEN2: FamilyKind = FamilyKind::new("qwen2", NAMES, qwen2)
+    .with_models("Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen", WINDOWS);
 /// The family `qwen3`: dense Qwen3 models, which are Llama models with query and key norms.
-pub(super) static QWEN3: FamilyKind = FamilyKind::new("qwen3", NAMES, qwen3);
+pub(super) static QWEN3: FamilyKind =
+    FamilyKind::new("qwen3", NAMES, qwen3).with_models("Qwen3 without experts", WINDOWS);
 
 /// Names of the tensors of Llama and of most families that came after it.
 pub(super) const NAMES: Names = Names {

@@ -1,14 +1,16 @@
 //! Mistral (Jiang et al. 2023) and Ministral: Llama models whose layers can have a sliding window.
 
 use super::llama::{Defaults, NAMES, dense};
-use super::positions::windows;
+use super::positions::{PARTIAL, windows};
 use super::{FamilyKind, Fields};
 use crate::description::{Biases, Description};
 
 /// The family `mistral`: all layers have the same window, or none.
-pub(super) static MISTRAL: FamilyKind = FamilyKind::new("mistral", NAMES, mistral);
+pub(super) static MISTRAL: FamilyKind = FamilyKind::new("mistral", NAMES, mistral)
+    .with_models("Mistral 7B, Ministral 8B of 2024, and others without vision", PARTIAL);
 /// The family `ministral`: `layer_types` says which layers have a window.
-pub(super) static MINISTRAL: FamilyKind = FamilyKind::new("ministral", NAMES, ministral);
+pub(super) static MINISTRAL: FamilyKind = FamilyKind::new("ministral", NAMES, ministral)
+    .with_models("Ministral with windows in some layers", PARTIAL);
 
 /// The window of a configuration that does not say it. `null` means that there is none.
 const WINDOW: usize = 4096;

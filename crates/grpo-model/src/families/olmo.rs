@@ -5,16 +5,18 @@
 use burn::tensor::Tensor;
 
 use super::llama::{self, Defaults, dense};
-use super::positions::{refuse_windows, two_rotaries, windows};
+use super::positions::{PARTIAL, WINDOWS, refuse_windows, two_rotaries, windows};
 use super::{FamilyKind, Fields};
 use crate::description::{Description, Positions, QueryKeyNorm};
 use crate::names::Names;
 use crate::{BlockForm, BlockLayers, OwnBlock, OwnLayers};
 
 /// The family `olmo2`.
-pub(super) static OLMO2: FamilyKind = FamilyKind::new("olmo2", NAMES, olmo2);
+pub(super) static OLMO2: FamilyKind =
+    FamilyKind::new("olmo2", NAMES, olmo2).with_models("OLMo 2", WINDOWS);
 /// The family `olmo3`.
-pub(super) static OLMO3: FamilyKind = FamilyKind::new("olmo3", NAMES, olmo3);
+pub(super) static OLMO3: FamilyKind =
+    FamilyKind::new("olmo3", NAMES, olmo3).with_models("OLMo 3", PARTIAL);
 
 const NAMES: Names = Names {
     inside: &[

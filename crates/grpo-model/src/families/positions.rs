@@ -3,6 +3,12 @@
 use super::Fields;
 use crate::description::{LayerAttention, RotaryConfig, RotaryScaling};
 
+/// What families without windows refuse.
+pub(super) const WINDOWS: &str = "windows, heads that are rotated in part, scalings of positions other than linear, llama3 and yarn";
+/// What families with windows refuse.
+pub(super) const PARTIAL: &str =
+    "heads that are rotated in part, scalings of positions other than linear, llama3 and yarn";
+
 /// Rejects models that rotate only a fraction of each head.
 pub(super) fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), String> {
     let inner = fields.object("rope_parameters")?;

@@ -4,12 +4,13 @@
 use serde_json::Value;
 
 use super::llama::{Defaults, NAMES, dense};
-use super::positions::{refuse_windows, windows};
+use super::positions::{PARTIAL, refuse_windows, windows};
 use super::{FamilyKind, Fields};
 use crate::description::{Description, LayerAttention};
 
 /// The family `smollm3`.
-pub(super) static SMOLLM3: FamilyKind = FamilyKind::new("smollm3", NAMES, describe);
+pub(super) static SMOLLM3: FamilyKind =
+    FamilyKind::new("smollm3", NAMES, describe).with_models("SmolLM3", PARTIAL);
 
 fn describe(fields: &Fields<'_>) -> Result<Description, String> {
     let defaults = Defaults { base: 2_000_000.0, is_tied: true, ..Defaults::default() };
