@@ -25,7 +25,25 @@ from transformers import (
     BertModel,
 )
 
-from families import BOS, EOS, LLAMA3, PAD, YARN, gpt2, llama, qwen2, qwen3, rope
+from families import (
+    BOS,
+    EOS,
+    LLAMA3,
+    PAD,
+    YARN,
+    gemma3,
+    gpt2,
+    granite,
+    llama,
+    ministral,
+    mistral,
+    olmo2,
+    olmo3,
+    qwen2,
+    qwen3,
+    rope,
+    smollm3,
+)
 from grpo_steps import group_advantages, train
 from reference import greedy, load_causal, logits_of, refuse_strays, score
 from text_model import LEARNED_TOKENS, text_files
@@ -69,11 +87,42 @@ def causal_models():
         qwen3(tie_word_embeddings=True),
         {"dtype": torch.bfloat16, "shard": "30KB", **short},
     )
+    sliding, full = "sliding_attention", "full_attention"
+    yield "mistral-window", mistral(), long
+    yield "mistral-one-kv", mistral(sliding_window=1, num_key_value_heads=1, tie_word_embeddings=True), long
+    yield "mistral-full", mistral(sliding_window=None, head_dim=10), long
+    yield "mistral-yarn", mistral(sliding_window=100, **rope("yarn", **YARN)), long
+    yield "ministral-mixed", ministral(layer_types=[sliding, full]), long
+    yield "ministral-all", ministral(sliding_window=3, head_dim=10), long
+    yield "granite-factors", granite(), long
+    yield "granite-biases", granite(attention_bias=True, mlp_bias=True, tie_word_embeddings=True), long
+    yield "granite-one-kv", granite(num_key_value_heads=1, logits_scaling=0.5), long
+    yield "granite-llama3", granite(residual_multiplier=1.0, **rope("llama3", **LLAMA3)), long
+    yield "smollm3", smollm3(), long
+    yield "smollm3-untied", smollm3(no_rope_layers=[0, 1, 1, 0], tie_word_embeddings=False), long
+    yield "smollm3-biases", smollm3(no_rope_layer_interval=2, attention_bias=True, mlp_bias=True), long
+    yield "smollm3-window", smollm3(use_sliding_window=True, sliding_window=9), long
+    yield "olmo2", olmo2(), long
+    yield "olmo2-one-kv", olmo2(num_key_value_heads=1, tie_word_embeddings=True), long
+    yield "olmo2-biases", olmo2(attention_bias=True, num_key_value_heads=6), long
+    yield "olmo2-llama3", olmo2(**rope("llama3", **LLAMA3)), long
+    yield "olmo3", olmo3(), long
+    yield "olmo3-types", olmo3(layer_types=[full, sliding, sliding, full], sliding_window=2), long
+    yield "olmo3-one-kv", olmo3(num_key_value_heads=1, tie_word_embeddings=True, sliding_window=64), long
+    yield "olmo3-yarn", olmo3(rope_scaling={"rope_type": "yarn", **YARN}, sliding_window=33), long
+    yield "gemma3", gemma3(), long
+    yield "gemma3-one-kv", gemma3(num_key_value_heads=1, sliding_window=2), long
+    yield "gemma3-untied", gemma3(tie_word_embeddings=False, attention_bias=True, sliding_window_pattern=2), long
+    yield "gemma3-linear", gemma3(rope_scaling={"rope_type": "linear", "factor": 8.0}, sliding_window=100), long
 
 
 GPT2_TARGETS = ["c_attn", "c_proj", "c_fc"]
 GATED_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTERS = {
+    **{
+        f"lora-{base}": (base, {"r": 4, "lora_alpha": 6, "target_modules": GATED_TARGETS})
+        for base in ["mistral-window", "granite-factors", "smollm3", "olmo2", "olmo3", "gemma3"]
+    },
     "lora-gpt2": ("gpt2-inner", {"r": 4, "lora_alpha": 8, "target_modules": GPT2_TARGETS, "fan_in_fan_out": True}),
     "lora-llama": ("llama-biases", {"r": 2, "lora_alpha": 7, "target_modules": ["q_proj", "v_proj"]}),
     "lora-qwen3-rslora": (
@@ -94,6 +143,24 @@ ADAPTERS = {
 
 # Loss, optimizer and batch of each training. The rows of `prompts` are the lengths of the groups' prompts.
 TRAININGS = {
+    **{
+        f"train-{name}": {
+            "model": model,
+            "config": {"loss_type": "dapo", "beta": 0.02, "num_generations": 4, "temperature": 0.9},
+            "optimizer": {"lr": 2e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.05},
+            "max_grad_norm": 0.5,
+            "prompts": [5, 30],
+        }
+        for name, model in {
+            "mistral": mistral(sliding_window=6),
+            "ministral": ministral(sliding_window=6, layer_types=["full_attention", "sliding_attention"]),
+            "granite": granite(),
+            "smollm3": smollm3(),
+            "olmo2": olmo2(),
+            "olmo3": olmo3(sliding_window=6),
+            "gemma3": gemma3(sliding_window=6),
+        }.items()
+    },
     "train-gpt2-dapo": {
         "model": gpt2(n_inner=72),
         "config": {"loss_type": "dapo", "beta": 0.03, "num_generations": 4, "epsilon_high": 0.28, "temperature": 0.7},

@@ -26,6 +26,7 @@ mod fake_vllm;
 mod fake_hub;
 mod fill;
 mod first_hour;
+mod families;
 mod folders;
 mod foreign_files;
 mod golden_models;

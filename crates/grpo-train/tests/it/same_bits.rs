@@ -161,6 +161,41 @@ fn whole_models() {
     }
 }
 
+/// Windows that are shorter and longer than a page and than the prompts, factors, layers without
+/// positions, and norms behind and around the sublayers.
+#[test]
+fn families_with_options_of_their_own() {
+    let sizes = json!({
+        "vocab_size": 75, "max_position_embeddings": 64, "hidden_size": 40, "intermediate_size": 72,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10,
+    });
+    for (family, options) in [
+        ("mistral", json!({"sliding_window": 3})),
+        (
+            "ministral",
+            json!({"sliding_window": 18, "layer_types": ["full_attention", "sliding_attention"]}),
+        ),
+        (
+            "granite",
+            json!({"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 2.0}),
+        ),
+        ("smollm3", json!({"no_rope_layers": [1, 0]})),
+        ("olmo2", json!({})),
+        ("olmo3", json!({"sliding_window": 7})),
+        (
+            "gemma3_text",
+            json!({"sliding_window": 16, "sliding_window_pattern": 2, "query_pre_attn_scalar": 20}),
+        ),
+    ] {
+        let mut json = sizes.as_object().unwrap().clone();
+        json.insert("model_type".to_owned(), family.into());
+        json.extend(options.as_object().unwrap().clone());
+        let model = of_json(&Value::Object(json));
+        check(family, &Policy::Whole(model.clone()), &prompts(75));
+        check(&format!("adapter of {family}"), &adapted(&model), &prompts(75));
+    }
+}
+
 #[test]
 fn adapters_on_bases_of_every_precision() {
     let base = qwen3(true);
