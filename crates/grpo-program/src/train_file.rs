@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{Codec, ConfigFault};
+use grpo_data::{Codec, ConfigFault, DataFiles};
 use grpo_model::Policy;
 use grpo_rewards::RewardConfig;
 use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
@@ -63,8 +63,9 @@ impl TrainFile {
     /// Returns the paths of models and data, with their roles.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let adapter = self.settings.adapter.iter().map(|path| ("adapter", path));
-        let prompts = self.data.as_ref().map(PromptSection::file);
-        let data = prompts.into_iter().chain(&self.trainer.eval.file).map(|path| ("data", path));
+        let prompts = self.data.as_ref().map(PromptSection::files);
+        let data = prompts.into_iter().chain(&self.trainer.eval.file).flat_map(DataFiles::paths);
+        let data = data.map(|path| ("data", path));
         std::iter::once(("model", &self.settings.model)).chain(adapter).chain(data)
     }
 
@@ -76,13 +77,13 @@ impl TrainFile {
         if let Some(adapter) = adapter {
             *adapter = hub::model_folder(adapter).with_context(|| said("adapter", adapter))?;
         }
-        if let Some(file) = &mut self.trainer.eval.file {
-            *file = hub::data_file(file).with_context(|| said("eval.file", file))?;
+        if let Some(files) = &mut self.trainer.eval.file {
+            *files = hub::data_files("eval.file", files)?;
         }
         if let Some(data) = &mut self.data {
-            let file = data.file();
-            let found = hub::data_file(file).with_context(|| said("data.file", file))?;
-            *data = data.with_file(&found);
+            *data = data.with_files(hub::data_files("data.file", data.files())?);
+            // A pattern may stand for several files.
+            data.check()?;
         }
         Ok(())
     }

@@ -7,9 +7,11 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use grpo_data::DataFiles;
 use grpo_hub::{DataName, FileRequest, Hub, HubError, HubSettings, Progress, RepoName, Snapshot};
 
+use crate::file_pattern::matching_files;
 use crate::output::say_aside;
 use crate::phase::{self, Phase};
 
@@ -76,19 +78,27 @@ pub fn download_data(name: &DataName) -> Result<Snapshot, HubError> {
     files(&name.repo, &[&[name.pattern.as_str()]], &[], true)
 }
 
-/// Returns the path of a data file: the path itself, or that of a file in the cache for
-/// `hf://datasets/org/name@revision/path`, which is downloaded if the cache lacks it.
+/// Returns the data files that a setting stands for. `hf://datasets/org/name@revision/path` becomes a file in
+/// the cache, which is downloaded if the cache lacks it, and a pattern becomes all files that match it, sorted
+/// by name.
 ///
 /// # Errors
-/// Returns an error if a name is not valid or stands for several files, or if the file cannot be
-/// downloaded.
-pub fn data_file(path: &Path) -> Result<PathBuf, HubError> {
-    let Some(name) = DataName::of_path(path)? else { return Ok(path.to_owned()) };
+/// Returns an error if a name is not valid, if no file matches a pattern, or if a file cannot be downloaded.
+/// `key` is the name of the setting.
+pub fn data_files(key: &str, files: &DataFiles) -> anyhow::Result<DataFiles> {
+    files.replaced(|path| {
+        found_files(path).with_context(|| format!("{key} = \"{}\"", path.display()))
+    })
+}
+
+fn found_files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(name) = DataName::of_path(path)? else {
+        let Some(found) = matching_files(path) else { return Ok(vec![path.to_owned()]) };
+        anyhow::ensure!(!found.is_empty(), "no file matches the pattern; check the path");
+        return Ok(found);
+    };
     let snapshot = files(&name.repo, &[&[name.pattern.as_str()]], &[], false)?;
-    match snapshot.files.as_slice() {
-        [file] => Ok(snapshot.folder.join(file)),
-        files => Err(HubError::SeveralFiles { name, found: files.to_vec() }),
-    }
+    Ok(snapshot.files.iter().map(|file| snapshot.folder.join(file)).collect())
 }
 
 fn files(

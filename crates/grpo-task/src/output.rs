@@ -37,6 +37,7 @@ pub use self::sentence::reason_line;
 use self::sentence::traceback;
 pub use self::sentence::{command_line, sentence};
 use crate::device::device;
+use crate::file_pattern::matching_files;
 use crate::visible::visible;
 use crate::written_by::writer;
 use crate::wrong_folder::refuse_wrong_folder;
@@ -153,7 +154,7 @@ pub fn say_checked<'a>(
                 "note         {} is looked for in the cache of the hub, and downloaded, when the run starts",
                 path.display()
             ));
-        } else if !path.exists() {
+        } else if !path.exists() && matching_files(path).is_none_or(|found| found.is_empty()) {
             let writer = writer(configuration, path).map(|writer| format!("; {writer}"));
             let writer = writer.unwrap_or_default();
             say(format_args!("note         {} does not exist yet{writer}", path.display()));
