@@ -248,7 +248,10 @@ mod tests {
             "file = ['a', { file = 'b', weight = 2 }, { file = 'c' }]",
             &[("a", 1.0), ("b", 2.0), ("c", 1.0)],
         );
-        check("[[file]]\nfile = 'a'\nweight = 0.5\n[[file]]\nfile = 'b'", &[("a", 0.5), ("b", 1.0)]);
+        check(
+            "[[file]]\nfile = 'a'\nweight = 0.5\n[[file]]\nfile = 'b'",
+            &[("a", 0.5), ("b", 1.0)],
+        );
         let file = read("file = 'a'").unwrap();
         assert_eq!(toml::to_string(&Section { file }).unwrap(), "file = \"a\"\n");
     }

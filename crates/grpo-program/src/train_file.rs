@@ -18,6 +18,7 @@ use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
 use grpo_task::config::Origin;
 use grpo_task::hub;
 use grpo_task::source::Source;
+use grpo_task::task::Tasks;
 use grpo_task::train_settings::TrainSettings;
 use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 
@@ -25,6 +26,7 @@ use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 pub(crate) use self::open_settings::OpenKeys;
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
 pub(crate) use self::reading::LoadedReward;
+use self::reading::with_folders;
 pub(crate) use self::start::Start;
 use crate::train_file::extensions::Extensions;
 use crate::train_file::prompts::PromptSection;
@@ -70,13 +72,14 @@ impl TrainFile {
     }
 
     /// Replaces names of the hub by paths in its cache. Files that the cache lacks are downloaded.
-    pub(crate) fn find_on_hub(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn find_on_hub(&mut self, tasks: &Tasks) -> anyhow::Result<()> {
         let said = |key: &str, path: &Path| format!("{key} = \"{}\"", path.display());
         let TrainSettings { model, adapter, .. } = &mut self.settings;
         *model = hub::model_folder(model).with_context(|| said("model", model))?;
         if let Some(adapter) = adapter {
             *adapter = hub::model_folder(adapter).with_context(|| said("adapter", adapter))?;
         }
+        self.reward = with_folders(self.reward.clone(), tasks)?;
         if let Some(files) = &mut self.trainer.eval.file {
             *files = hub::data_files("eval.file", files)?;
         }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use grpo_data::DataFiles;
 use grpo_hub::{DataName, FileRequest, Hub, HubError, HubSettings, Progress, RepoName, Snapshot};
+use toml::{Table, Value};
 
 use crate::file_pattern::matching_files;
 use crate::output::say_aside;
@@ -60,6 +61,49 @@ pub fn model_folder(path: &Path) -> anyhow::Result<PathBuf> {
         ),
         found => Ok(found?.folder),
     }
+}
+
+/// Keys whose text is the folder of a model, wherever they are in a configuration.
+const FOLDER_KEYS: [&str; 5] = ["adapter", "infiller", "judge", "second_judge", "start"];
+
+/// Sections in which the key is the folder of a model.
+const SECTIONS: [[&str; 2]; 2] = [["judge", "model"], ["embedder", "folder"]];
+
+/// Replaces names of the hub by folders, in all keys of a section of a configuration that name models: those of
+/// judges, embedders, infillers and what training starts from. `section` is its path, empty for the whole
+/// configuration. Returns whether a value has changed.
+///
+/// # Errors
+/// Returns an error if a name is not valid, or if its files cannot be downloaded.
+pub fn find_models(section: &str, table: &mut Table) -> anyhow::Result<bool> {
+    let name = section.rsplit(['.', '[']).next().unwrap_or_default();
+    let mut has_changed = false;
+    for (key, value) in table.iter_mut() {
+        let place = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
+        match value {
+            Value::Table(table) => has_changed |= find_models(&place, table)?,
+            Value::Array(values) => {
+                for (index, value) in values.iter_mut().enumerate() {
+                    if let Value::Table(table) = value {
+                        has_changed |= find_models(&format!("{place}[{index}]"), table)?;
+                    }
+                }
+            }
+            Value::String(text)
+                if FOLDER_KEYS.contains(&key.as_str())
+                    || SECTIONS.contains(&[name, key.as_str()]) =>
+            {
+                let folder = model_folder(Path::new(&*text));
+                let folder = folder.with_context(|| format!("{place} = \"{text}\""))?;
+                if folder != Path::new(&*text) {
+                    *text = folder.display().to_string();
+                    has_changed = true;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(has_changed)
 }
 
 /// Downloads a model or adapter, or returns what the cache has if that is the newest commit.
@@ -154,5 +198,55 @@ impl Shown {
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of the hub are tested through the program. Here, invalid ones show which keys are read.
+    #[test]
+    fn keys_with_models() {
+        let check = |text: &str, expect: Option<&str>| {
+            let mut table: Table = toml::from_str(text).unwrap();
+            let before = table.clone();
+            match (find_models("", &mut table), expect) {
+                (Ok(has_changed), None) => assert!(!has_changed && table == before, "{text}"),
+                (Err(error), Some(place)) => {
+                    let said = format!("{error:#}");
+                    assert!(
+                        said.starts_with(&format!("{place} = \"hf://x\": `hf://x` ")),
+                        "{said}"
+                    );
+                }
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        };
+        for place in [
+            "start",
+            "adapter",
+            "infiller",
+            "reward.judge",
+            "reward.second_judge",
+            "reward.embedder.folder",
+            "pretrain.diversity.embedder.folder",
+            "modifiers.judge.model",
+        ] {
+            check(&format!("{place} = 'hf://x'"), Some(place));
+        }
+        let nested = "[[reward.parts]]\nweight = 1\n[[reward.parts]]\nembedder.folder = 'hf://x'";
+        check(nested, Some("reward.parts[1].embedder.folder"));
+        // Models of servers, and everything that is not the name of a model.
+        for text in [
+            "reward.model = 'hf://x'",
+            "judge = 3",
+            "reward.embedder.type = 'hf://x'",
+            "run = 'hf://x'",
+            "start = 'runs/x/model'",
+            "reward.judge = './a/b'",
+        ] {
+            check(text, None);
+        }
     }
 }

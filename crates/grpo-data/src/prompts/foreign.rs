@@ -4,12 +4,29 @@ use serde_json::{Map, Value};
 
 /// Keys of other formats that can contain the prompt, in lower case.
 const PROMPTS: [&str; 9] = [
-    "question", "problem", "instruction", "query", "input", "task", "user", "description", "conversations",
+    "question",
+    "problem",
+    "instruction",
+    "query",
+    "input",
+    "task",
+    "user",
+    "description",
+    "conversations",
 ];
 
 /// Keys without which a question is not complete.
 pub(super) const CONTEXTS: [&str; 10] = [
-    "choices", "options", "context", "passage", "input", "schema", "endings", "sentence", "body", "starter_code",
+    "choices",
+    "options",
+    "context",
+    "passage",
+    "input",
+    "schema",
+    "endings",
+    "sentence",
+    "body",
+    "starter_code",
 ];
 
 /// Keys of media, which the prompt would be read without.
@@ -31,7 +48,10 @@ pub(super) fn remedy(row: &Map<String, Value>) -> String {
     let is_filled = |key: &&String| has(row, key);
     let find = |names: &[&str]| {
         let lower = |name: &&str| {
-            row.keys().filter(is_filled).find(|key| key.to_lowercase() == **name).map(String::as_str)
+            row.keys()
+                .filter(is_filled)
+                .find(|key| key.to_lowercase() == **name)
+                .map(String::as_str)
         };
         names.iter().find_map(lower)
     };

@@ -31,7 +31,10 @@ pub(super) fn messages(key: &str, value: Value) -> Result<Vec<Message>, String> 
                 let key = format!("{key}[{at}]");
                 match turn(&value) {
                     Some([input, output]) => {
-                        all.push(Message::new("user", text(&format!("{key}.input"), input, "a text")?));
+                        all.push(Message::new(
+                            "user",
+                            text(&format!("{key}.input"), input, "a text")?,
+                        ));
                         let output = text(&format!("{key}.output"), output, "a text")?;
                         all.push(Message::new("assistant", output));
                     }

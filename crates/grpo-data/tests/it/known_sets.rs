@@ -78,7 +78,8 @@ fn instructions() {
     check(orca, "", messages(&[("system", "s"), ("user", "a")]), Some("b"));
     let orca = json!({"id": "x", "system_prompt": "", "question": "a", "response": "b"});
     check(orca, "", user("a"), Some("b"));
-    let meta = json!({"query": "a", "response": "b", "type": "GSM_Rephrased", "original_question": "x"});
+    let meta =
+        json!({"query": "a", "response": "b", "type": "GSM_Rephrased", "original_question": "x"});
     assert_eq!(check(meta, "", user("a"), Some("b")).shape, Some("`query` and `response`"));
     let feedback = json!({"source": "x", "instruction": "a", "models": ["m"], "completions": [{"response": "b"}]});
     let sentence = "name its column with data.columns = { prompt = \"instruction\" }";
@@ -103,7 +104,12 @@ fn mathematics() {
     assert_eq!(check(dapo, "", messages(&[("user", "a")]), None).fields["answer"], "34");
     let countdown = json!({"target": 98, "nums": [44, 19, 35]});
     let template = "template = 'Use {{ nums }} to make {{ target }}.'\ncolumns.answer = 'target'";
-    let record = refused(&countdown, "or write it with data.template", template, user("Use [44, 19, 35] to make 98."));
+    let record = refused(
+        &countdown,
+        "or write it with data.template",
+        template,
+        user("Use [44, 19, 35] to make 98."),
+    );
     assert_eq!(record.fields["answer"], 98);
     let aime = json!({"ID": "1983-1", "Year": 1983, "Question": "a", "Answer": "60"});
     let sentence = "name its column with data.columns = { prompt = \"Question\" }";
@@ -117,7 +123,12 @@ fn questions_with_choices_and_passages() {
     let sentence = "`question` needs `context`: write both with data.template, such as \"{{ context }}\\n{{ question }}\"";
     refused(&squad, sentence, template, user("c\nq"));
     let boolq = json!({"question": "q", "answer": true, "passage": "p"});
-    refused(&boolq, "`question` needs `passage`", "template = '{{ passage }} {{ question }}?'", user("p q?"));
+    refused(
+        &boolq,
+        "`question` needs `passage`",
+        "template = '{{ passage }} {{ question }}?'",
+        user("p q?"),
+    );
     let mmlu = json!({"question": "q", "subject": "law", "choices": ["x", "y"], "answer": 1});
     let template = "template = \"{{ question }}{% for choice in choices %}\\n{{ loop.index0 }}: {{ choice }}{% endfor %}\"";
     let sentence = "`question` needs `choices`: write both with data.template, such as \"{{ question }}\\n{{ choices }}\"";
@@ -129,8 +140,12 @@ fn questions_with_choices_and_passages() {
     assert_eq!(record.fields["answer"], "B");
     let hellaswag = json!({"ctx": "c", "endings": ["x", "y"], "label": "0"});
     refused(&hellaswag, "or write it with data.template", "template = '{{ ctx }}'", user("c"));
-    let trivia = json!({"question": "q", "question_id": "1", "answer": {"value": "a", "aliases": ["b"]}});
-    assert_eq!(check(trivia, "columns.answer = 'answer.value'", user("q"), None).fields["answer"], "a");
+    let trivia =
+        json!({"question": "q", "question_id": "1", "answer": {"value": "a", "aliases": ["b"]}});
+    assert_eq!(
+        check(trivia, "columns.answer = 'answer.value'", user("q"), None).fields["answer"],
+        "a"
+    );
 }
 
 #[test]
@@ -148,10 +163,12 @@ fn programs() {
     let answer = one(human.clone(), "columns.completion = 'canonical_solution'").completion;
     assert_eq!(answer, completion("    pass\n"));
     check(human, "", PromptSource::Text("def f():\n".into()), None);
-    let apps = |starter: &str| json!({
-        "problem_id": 0, "question": "q", "solutions": "[\"x\"]", "input_output": "{}", "difficulty": "interview",
-        "url": "", "starter_code": starter,
-    });
+    let apps = |starter: &str| {
+        json!({
+            "problem_id": 0, "question": "q", "solutions": "[\"x\"]", "input_output": "{}", "difficulty": "interview",
+            "url": "", "starter_code": starter,
+        })
+    };
     check(apps(""), "", user("q"), None);
     let template = "template = '{{ question }}|{{ starter_code }}'";
     refused(&apps("def f():"), "`question` needs `starter_code`", template, user("q|def f():"));
@@ -162,7 +179,8 @@ fn programs() {
 #[test]
 fn tools() {
     let weather = json!({"type": "function", "function": {"name": "weather", "parameters": {}}});
-    let xlam = json!({"id": 0, "query": "a", "answers": "[]", "tools": json!([weather]).to_string()});
+    let xlam =
+        json!({"id": 0, "query": "a", "answers": "[]", "tools": json!([weather]).to_string()});
     let sentence = "name its column with data.columns = { prompt = \"query\" }";
     let record = refused(&xlam, sentence, "columns.prompt = 'query'", user("a"));
     assert_eq!(record.tools, [weather]);
@@ -176,7 +194,8 @@ fn tools() {
     let template = "template = \"{{ chat.split('ASSISTANT:')[0] }}\"";
     refused(&glaive, "or write it with data.template", template, user("USER: a\n\n"));
     // Arguments as OpenAI's API writes them, as templates read them, and calls in a string.
-    let object = json!([{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]);
+    let object =
+        json!([{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]);
     let text = json!([{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]);
     for calls in [object.clone(), text.clone(), Value::from(text.to_string())] {
         for content in [json!(null), json!(""), json!([{"type": "text", "text": ""}])] {
@@ -207,11 +226,15 @@ fn preferences() {
     let pair = |answer: &str| json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}]);
     let binarized = json!({"chosen": pair("b"), "rejected": pair("c"), "score_chosen": 8.5});
     let sentence = "name its column with data.columns = { prompt = \"chosen\" }";
-    let record = refused(&binarized, sentence, "columns.prompt = 'chosen'", messages(&[("user", "a")]));
+    let record =
+        refused(&binarized, sentence, "columns.prompt = 'chosen'", messages(&[("user", "a")]));
     assert_eq!(record.completion, completion("b"));
     let texts = json!({"prompt": "a", "chosen": "b", "rejected": "c"});
     let record = one(texts, "columns.completion = 'chosen'");
-    assert_eq!((record.prompt, record.completion), (PromptSource::Text("a".into()), completion("b")));
+    assert_eq!(
+        (record.prompt, record.completion),
+        (PromptSource::Text("a".into()), completion("b"))
+    );
     let answers = json!({"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}]});
     check(answers, "columns.completion = 'chosen'", messages(&[("user", "a")]), Some("b"));
     let harmless = json!({"chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "\n\nHuman: a\n\nAssistant: c"});
@@ -222,13 +245,20 @@ fn preferences() {
 #[test]
 fn values_of_other_kinds() {
     let expected = "; other values need data.template";
-    for prompt in [json!([["a"]]), json!([[{"role": "user", "content": "a"}]]), json!({"text": "a"}), json!(["a", "b"])] {
+    for prompt in [
+        json!([["a"]]),
+        json!([[{"role": "user", "content": "a"}]]),
+        json!({"text": "a"}),
+        json!(["a", "b"]),
+    ] {
         let said = fault(&json!({"prompt": prompt}), "");
         assert!(said.ends_with(expected), "{said}");
     }
     check(json!({"prompt": ["a", "b"]}), "template = '{{ prompt[1] }}'", user("b"), None);
     // Empty extras say nothing.
-    for empty in [json!(null), json!(""), json!([]), json!({}), json!({"bytes": null, "path": null})] {
+    for empty in
+        [json!(null), json!(""), json!([]), json!({}), json!({"bytes": null, "path": null})]
+    {
         let row = json!({"prompt": "a", "images": empty, "tools": [], "question": null, "x": {}});
         check(row, "", PromptSource::Text("a".into()), None);
     }

@@ -14,7 +14,11 @@ pub(crate) fn format(toml: &str) -> RecordFormat {
     RecordFormat::new(keys).unwrap()
 }
 
-pub(crate) fn results(name: &str, text: &str, format: &RecordFormat) -> Vec<Result<PromptRecord, String>> {
+pub(crate) fn results(
+    name: &str,
+    text: &str,
+    format: &RecordFormat,
+) -> Vec<Result<PromptRecord, String>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();

@@ -71,13 +71,16 @@ fn mixture(draft: &mut Draft<'_>) -> anyhow::Result<bool> {
     let sets = given.get(key).and_then(|value| value.get("datasets").or(Some(value)));
     let place = if key == "datasets" { key } else { "dataset_mixture.datasets" };
     let Some(sets) = sets.and_then(Json::as_array).filter(|sets| !sets.is_empty()) else {
-        let fault = format!("{place} is not a list of data sets; expected entries such as `- path: org/name`");
+        let fault = format!(
+            "{place} is not a list of data sets; expected entries such as `- path: org/name`"
+        );
         return Err(given.fault(&fault));
     };
     let mut files = Vec::new();
     let mut has_fractions = false;
     for (index, set) in sets.iter().enumerate() {
-        let set = DataSet::read(set).map_err(|fault| given.fault(&format!("{place}[{index}]{fault}")))?;
+        let set =
+            DataSet::read(set).map_err(|fault| given.fault(&format!("{place}[{index}]{fault}")))?;
         has_fractions |= set.fraction.is_some();
         let found = files_of(draft, &set, &format!("-{}", index + 1));
         files.extend(found.into_iter().map(|file| (file, set.weight)));
@@ -89,7 +92,9 @@ fn mixture(draft: &mut Draft<'_>) -> anyhow::Result<bool> {
     };
     let value = match files.as_slice() {
         [(file, _)] if !is_weighted => Value::from(file.as_str()),
-        files => files.iter().map(|(file, weight)| listed(file, *weight)).collect::<Vec<_>>().into(),
+        files => {
+            files.iter().map(|(file, weight)| listed(file, *weight)).collect::<Vec<_>>().into()
+        }
     };
     draft.set(&[key], "data.file", value, note);
     if has_fractions {
@@ -109,7 +114,9 @@ fn listed(file: &str, weight: Option<f64>) -> Value {
         None => Value::from(file),
         Some(weight) => {
             let keys = [("file", Value::from(file)), ("weight", Value::Float(weight))];
-            Value::Table(keys.map(|(key, value)| (key.to_owned(), value)).into_iter().collect::<Table>())
+            Value::Table(
+                keys.map(|(key, value)| (key.to_owned(), value)).into_iter().collect::<Table>(),
+            )
         }
     }
 }

@@ -47,7 +47,16 @@ const CONVERTED: &str = "refs/convert/parquet";
 
 /// Keys of a data set in a mixture of TRL or open-r1.
 const KEYS: [&str; 10] = [
-    "path", "id", "name", "config", "split", "data_files", "data_dir", "columns", "weight", "fraction",
+    "path",
+    "id",
+    "name",
+    "config",
+    "split",
+    "data_files",
+    "data_dir",
+    "columns",
+    "weight",
+    "fraction",
 ];
 
 impl DataSet {
@@ -61,7 +70,10 @@ impl DataSet {
     /// Returns what is wrong with it, to follow its place.
     pub(super) fn read(entry: &Json) -> Result<Self, String> {
         let Some(entry) = entry.as_object() else {
-            return Err(format!(" is {}; expected keys such as `path: org/name`", described(entry)));
+            return Err(format!(
+                " is {}; expected keys such as `path: org/name`",
+                described(entry)
+            ));
         };
         if let Some(key) = entry.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(format!(".{key} is not a key of a data set; expected {}", KEYS.join(", ")));
@@ -167,7 +179,10 @@ fn files(entry: &Map<String, Json>, split: &str) -> Result<Vec<String>, String> 
         other => other,
     };
     let fault = |found: &Json| {
-        format!(".data_files is {}; expected a path or a list of paths, perhaps by split", described(found))
+        format!(
+            ".data_files is {}; expected a path or a list of paths, perhaps by split",
+            described(found)
+        )
     };
     match (value, given) {
         (None, None) => Ok(Vec::new()),
@@ -243,7 +258,10 @@ mod tests {
     fn entries_that_are_not_data_sets() {
         for (entry, expect) in [
             (json!("a/b"), " is \"a/b\"; expected keys such as `path: org/name`"),
-            (json!({"split": "train"}), " has no name of a data set; add `path` (TRL) or `id` (open-r1)"),
+            (
+                json!({"split": "train"}),
+                " has no name of a data set; add `path` (TRL) or `id` (open-r1)",
+            ),
             (json!({"path": 3}), ".path is 3; expected a text"),
             (json!({"path": "a/b", "weight": "x"}), ".weight is \"x\"; expected a number"),
             (
@@ -254,6 +272,9 @@ mod tests {
             assert_eq!(DataSet::read(&entry).unwrap_err(), expect);
         }
         let unknown = DataSet::read(&json!({"path": "a/b", "wieght": 2})).unwrap_err();
-        assert!(unknown.starts_with(".wieght is not a key of a data set; expected path, "), "{unknown}");
+        assert!(
+            unknown.starts_with(".wieght is not a key of a data set; expected path, "),
+            "{unknown}"
+        );
     }
 }

@@ -283,17 +283,13 @@ fn open_r1_describes_the_messages() {
             "dataset_name: a/b\ndataset_config: all\ndataset_test_split: t\neval_strategy: steps\n",
             None,
             &[
-                (
-                    "data.file",
-                    "\"hf://datasets/a/b@refs/convert/parquet/all/train/*.parquet\"",
-                ),
+                ("data.file", "\"hf://datasets/a/b@refs/convert/parquet/all/train/*.parquet\""),
                 ("eval.file", "\"hf://datasets/a/b@refs/convert/parquet/all/t/*.parquet\""),
             ],
         ),
     ] {
         let (table, to_do, without) = imported(yaml);
-        let saved =
-            to_do.iter().find_map(|one| one.strip_prefix("Save the prompts, in Python: "));
+        let saved = to_do.iter().find_map(|one| one.strip_prefix("Save the prompts, in Python: "));
         assert_eq!(saved, save);
         assert!(without.is_empty(), "{yaml}");
         assert_values(&table, values);
@@ -304,7 +300,9 @@ fn open_r1_describes_the_messages() {
 
 #[test]
 fn mixtures_are_files_with_weights() {
-    let name = |of: &str, split: &str| format!("hf://datasets/{of}@refs/convert/parquet/{split}/*.parquet");
+    let name = |of: &str, split: &str| {
+        format!("hf://datasets/{of}@refs/convert/parquet/{split}/*.parquet")
+    };
     // TRL.
     let (table, to_do, without) = imported(
         "datasets:\n  - path: a/b\n    name: all\n    columns: [prompt]\n  - path: a/c\n    data_files: x.jsonl\n  - path: a/b\n    split: train[:9]\ndataset_name: ignored/x\n",

@@ -137,7 +137,8 @@ impl DataSection<DataKeys> {
         for file in files.listed() {
             // Examples are held out of all files together.
             let one = read(file.path(), 0.0)?;
-            report.extend(one.report.iter().map(|line| format!("{}: {line}", file.path().display())));
+            report
+                .extend(one.report.iter().map(|line| format!("{}: {line}", file.path().display())));
             files_read.extend(one.files);
             all.push((one.examples.train, file.weight()));
         }
@@ -204,7 +205,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         }
         return Ok(());
     }
-    find_on_hub(&mut file, &mut data)?;
+    find_data(&mut file, &mut data)?;
     let device = device::device()?.autodiff();
     let phase = Phase::begin(format!("loading the model and {}", data.keys.file));
     let loaded = starting_point(&file, &data, tasks, &device)?;
@@ -273,14 +274,8 @@ impl PretrainFile {
     }
 }
 
-/// Replaces names of the hub by paths in its cache. Files that the cache lacks are downloaded.
-fn find_on_hub(file: &mut PretrainFile, data: &mut DataSection<DataKeys>) -> anyhow::Result<()> {
-    let said = |key: &str, path: &Path| format!("{key} = \"{}\"", path.display());
-    for (key, folder) in [("start", &mut file.start), ("adapter", &mut file.adapter)] {
-        if let Some(folder) = folder {
-            *folder = hub::model_folder(folder).with_context(|| said(key, folder))?;
-        }
-    }
+/// Replaces names of data files on the hub by paths in its cache. Files that the cache lacks are downloaded.
+fn find_data(file: &mut PretrainFile, data: &mut DataSection<DataKeys>) -> anyhow::Result<()> {
     data.keys.file = hub::data_files("data.file", &data.keys.file)?;
     // A pattern may stand for several files.
     data.check_files(&data.keys.file)?;

@@ -91,9 +91,8 @@ impl DataSection<PromptKeys> {
         let ModelSpec { config, codec } = spec;
         let PromptKeys { file: files, thinking, .. } = &self.keys;
         let (config, thinking) = (config.json(), *thinking);
-        let read = |file: &Path| {
-            self.reader.prompts(&ReadFrom { file, codec, config, thinking, longest })
-        };
+        let read =
+            |file: &Path| self.reader.prompts(&ReadFrom { file, codec, config, thinking, longest });
         if let DataFiles::One(file) = files {
             let one = read(file)?;
             let (report, mixture) = (format!("{files}: {}", one.report), one.prompts.len().into());

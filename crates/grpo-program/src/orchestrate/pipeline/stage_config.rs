@@ -33,9 +33,10 @@ impl StageConfig {
     pub(super) fn inputs(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
         let keys = ["model", "start", "adapter", "infiller", "data.file", "eval.file"];
         keys.into_iter().flat_map(|name| {
-            let value = name
-                .split_once('.')
-                .map_or_else(|| self.keys.get(name), |(section, key)| self.keys.get(section)?.get(key));
+            let value = name.split_once('.').map_or_else(
+                || self.keys.get(name),
+                |(section, key)| self.keys.get(section)?.get(key),
+            );
             let files = value.cloned().and_then(|value| DataFiles::deserialize(value).ok());
             let paths: Vec<PathBuf> = files.iter().flat_map(DataFiles::paths).cloned().collect();
             paths.into_iter().map(move |path| (name, path))
