@@ -153,7 +153,7 @@ fn lists_that_cannot_be_used() {
     check("\"z*.jsonl\"", "data.file = \"z*.jsonl\": no file matches the pattern; check the path");
     check(
         "[\"a.jsonl\", \"m.smi\"]",
-        "data.file mixes files of records and of molecules; name files of one kind",
+        "data.file mixes files of records and of molecules (.smi, .csv); name files of one kind",
     );
     check("[\"l.smi\", \"m.smi\"]", "data.file is a list, but ");
     configure(&place, "\"a.jsonl\"");
