@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use grpo_hub::matches;
+use grpo_hub::{is_pattern, matches};
 
 /// Returns the local files that match a path whose last part is a pattern, sorted by name. Returns `None` if the
 /// path is not a pattern, e.g. because it exists.
 pub(crate) fn matching_files(path: &Path) -> Option<Vec<PathBuf>> {
-    let pattern = path.file_name()?.to_str().filter(|name| name.contains(['*', '?', '[']))?;
+    let pattern = path.file_name()?.to_str().filter(|name| is_pattern(name))?;
     if path.exists() {
         return None;
     }

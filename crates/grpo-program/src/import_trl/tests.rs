@@ -307,7 +307,8 @@ fn mixtures_are_files_with_weights() {
     let (table, to_do, without) = imported(
         "datasets:\n  - path: a/b\n    name: all\n    columns: [prompt]\n  - path: a/c\n    data_files: x.jsonl\n  - path: a/b\n    split: train[:9]\ndataset_name: ignored/x\n",
     );
-    let files = [&name("a/b", "all/train"), "hf://datasets/a/c/x.jsonl", "data/b-3.jsonl"];
+    let train = name("a/b", "all/train");
+    let files = [train.as_str(), "hf://datasets/a/c/x.jsonl", "data/b-3.jsonl"];
     assert_values(&table, &[("data.file", &format!("{files:?}"))]);
     let save = r#"Save the prompts, in Python: datasets.load_dataset("a/b", split="train[:9]").to_json("data/b-3.jsonl")"#;
     assert!(to_do.contains(&save.to_owned()), "{to_do:?}");
