@@ -49,18 +49,6 @@ fn one() -> f64 {
 /// Smallest and largest weight of a file.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
-impl From<PathBuf> for DataFiles {
-    fn from(path: PathBuf) -> Self {
-        Self::One(path)
-    }
-}
-
-impl From<PathBuf> for ListedFile {
-    fn from(path: PathBuf) -> Self {
-        Self::Path(path)
-    }
-}
-
 impl ListedFile {
     /// Returns the path.
     pub fn path(&self) -> &PathBuf {
@@ -92,8 +80,9 @@ impl ListedFile {
 impl DataFiles {
     /// Returns the paths in the order of the list.
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let none: &[ListedFile] = &[];
         let (one, several) = match self {
-            Self::One(path) => (Some(path), &[][..]),
+            Self::One(path) => (Some(path), none),
             Self::Several(files) => (None, files.as_slice()),
         };
         one.into_iter().chain(several.iter().map(ListedFile::path))

@@ -243,7 +243,7 @@ impl ExampleFile {
         }
         report.refuse_unanswered(path, format)?;
         let (train, validation) = split(vec![all], validation_fraction, seed);
-        let train = train.concat();
+        let train: Vec<Example> = train.into_iter().flatten().collect();
         match train.is_empty() {
             true => Err(report.nothing_left(path)),
             false => Ok(Self { examples: Examples::new(train, validation), report }),
@@ -300,7 +300,7 @@ impl Examples {
         let is_weighted = weights.iter().any(|weight| *weight != 1.0);
         let sizes: Vec<_> = train.iter().map(Vec::len).zip(weights).collect();
         let mixture = is_weighted.then(|| Mixture::new(&sizes)).transpose()?;
-        Ok(Self { train: train.concat(), validation, mixture })
+        Ok(Self { train: train.into_iter().flatten().collect(), validation, mixture })
     }
 }
 

@@ -243,10 +243,11 @@ fn recipes_of_open_r1_lead_to_a_run() {
         place.succeed(&["train", &toml, "--check"]);
         let rows = format!("rows{i}.jsonl");
         place.write(&rows, format!("{}\n", row(data)).repeat(4));
+        let (model_set, file_set) = (format!("model={folder}"), format!("data.file={rows}"));
         let mut arguments = vec!["train", &toml];
         for set in [
-            &format!("model={folder}"),
-            &format!("data.file={rows}"),
+            model_set.as_str(),
+            file_set.as_str(),
             "train.steps=1",
             "schedule.warmup_steps=0",
             "sampling.max_new_tokens=8",

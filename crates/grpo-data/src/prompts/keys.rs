@@ -103,10 +103,11 @@ pub(super) fn record(
     };
     let has_answer = format.set_answer(&mut keys, solution)?;
     let Found { prompt, is_text, completion, shape } = found;
-    let mut of_record =
-        ["system", "system_prompt"].into_iter().filter_map(|key| keys.get(key)?.as_str());
-    let is_given = |text: &&str| shape.is_some() && !text.is_empty();
-    let system = of_record.find(is_given).or(format.system());
+    let of_record = ["system", "system_prompt"]
+        .into_iter()
+        .filter_map(|key| keys.get(key)?.as_str())
+        .find(|text| shape.is_some() && !text.is_empty());
+    let system = of_record.or(format.system());
     let prompt = match system {
         Some(_) if is_text => {
             return Err("a `text` is not a conversation, so data.system has no place; name the column of the prompt with data.columns, or remove data.system".to_owned());
