@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use grpo_data::DataFiles;
-use grpo_hub::{DataName, FileRequest, Hub, HubError, HubSettings, Progress, RepoName, Snapshot};
+use grpo_hub::{
+    DataName, FileRequest, Hub, HubError, HubSettings, Progress, RepoName, Snapshot, is_name,
+};
 use toml::{Table, Value};
 
 use crate::file_pattern::matching_files;
@@ -76,16 +78,45 @@ const SECTIONS: [[&str; 2]; 2] = [["judge", "model"], ["embedder", "folder"]];
 /// # Errors
 /// Returns an error if a name is not valid, or if its files cannot be downloaded.
 pub fn find_models(section: &str, table: &mut Table) -> anyhow::Result<bool> {
-    let name = section.rsplit(['.', '[']).next().unwrap_or_default();
     let mut has_changed = false;
+    for_each_model(section, table, &mut |place, text| {
+        let folder = model_folder(Path::new(text.as_str()));
+        let folder = folder.with_context(|| format!("{place} = \"{text}\""))?;
+        if folder != Path::new(text.as_str()) {
+            *text = folder.display().to_string();
+            has_changed = true;
+        }
+        Ok(())
+    })?;
+    Ok(has_changed)
+}
+
+/// Returns the names of the hub that [`find_models`] would replace.
+pub fn model_names(table: &Table) -> Vec<PathBuf> {
+    let mut names = Vec::new();
+    let added = for_each_model("", &mut table.clone(), &mut |_, text| {
+        names.extend(Some(PathBuf::from(text.as_str())).filter(|path| is_name(path)));
+        Ok(())
+    });
+    debug_assert!(added.is_ok(), "nothing here fails");
+    names
+}
+
+/// Calls `visit` with the place and the value of each key that names a model.
+fn for_each_model(
+    section: &str,
+    table: &mut Table,
+    visit: &mut dyn FnMut(&str, &mut String) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let name = section.rsplit(['.', '[']).next().unwrap_or_default();
     for (key, value) in table.iter_mut() {
         let place = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
         match value {
-            Value::Table(table) => has_changed |= find_models(&place, table)?,
+            Value::Table(table) => for_each_model(&place, table, visit)?,
             Value::Array(values) => {
                 for (index, value) in values.iter_mut().enumerate() {
                     if let Value::Table(table) = value {
-                        has_changed |= find_models(&format!("{place}[{index}]"), table)?;
+                        for_each_model(&format!("{place}[{index}]"), table, visit)?;
                     }
                 }
             }
@@ -93,17 +124,12 @@ pub fn find_models(section: &str, table: &mut Table) -> anyhow::Result<bool> {
                 if FOLDER_KEYS.contains(&key.as_str())
                     || SECTIONS.contains(&[name, key.as_str()]) =>
             {
-                let folder = model_folder(Path::new(&*text));
-                let folder = folder.with_context(|| format!("{place} = \"{text}\""))?;
-                if folder != Path::new(&*text) {
-                    *text = folder.display().to_string();
-                    has_changed = true;
-                }
+                visit(&place, text)?;
             }
             _ => {}
         }
     }
-    Ok(has_changed)
+    Ok(())
 }
 
 /// Downloads a model or adapter, or returns what the cache has if that is the newest commit.
