@@ -39,7 +39,7 @@ impl Shape {
     /// Returns the kind of a record without a prompt.
     pub(super) fn of(row: &Map<String, Value>) -> Option<Self> {
         let is_conversation = |key: &&str| match row.get(*key) {
-            Some(Value::String(text)) => text.trim_start().starts_with('['),
+            Some(Value::String(text)) => text.trim_start().starts_with("[{"),
             value => value.is_some_and(Value::is_array),
         };
         if let Some(key) = CONVERSATIONS.into_iter().find(is_conversation) {
