@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use grpo_data::{Names, short_text, with_remedy};
 
-use crate::name::{DataName, RepoKind, RepoName};
+use crate::name::{RepoKind, RepoName};
 
 /// Why files of the hub cannot be used. The message says what is wrong, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
@@ -85,14 +85,6 @@ pub enum HubError {
         /// The path or patterns.
         patterns: Vec<String>,
         /// The files that it has.
-        found: Vec<String>,
-    },
-    /// A pattern matches several files, and one is expected.
-    #[error("`{name}` stands for {} files: {}; name one of them", found.len(), Names(found.clone()))]
-    SeveralFiles {
-        /// The pattern.
-        name: DataName,
-        /// The files.
         found: Vec<String>,
     },
     /// The hub does not accept the token.

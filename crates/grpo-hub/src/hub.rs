@@ -8,8 +8,8 @@ use crate::download::{Downloads, report, retry_pause};
 use crate::error::HubError;
 use crate::http::Http;
 use crate::listing::Listing;
-use crate::name::{RepoName, is_commit};
-use crate::patterns::matches;
+use crate::name::{RepoKind, RepoName, is_commit};
+use crate::patterns::{is_pattern, matches};
 use crate::progress::{Observer, Progress};
 use crate::refusal::{Asked, refusal};
 use crate::settings::HubSettings;
@@ -60,7 +60,8 @@ impl Hub {
     ///
     /// A cache that another tool has filled does not always say which files a repository has. Then it
     /// counts as complete if it has files of each needed group, and all parts of those that are
-    /// numbered (`-00001-of-00003`).
+    /// numbered (`-00001-of-00003`). A pattern for files of a data set needs a list, because others of them
+    /// may be missing.
     ///
     /// # Errors
     /// Returns an error if files are missing and cannot be downloaded. Finished files stay in the
@@ -98,6 +99,10 @@ impl Hub {
         };
         let found = cache.files(&commit)?;
         let listing = cache.listing(&commit)?;
+        let pattern = request.needed.iter().copied().flatten().find(|path| is_pattern(path));
+        if let (None, RepoKind::DataSet, Some(pattern)) = (&listing, repo.kind(), pattern) {
+            return lacks(format!("it does not list which files match `{pattern}`"));
+        }
         let known = listing.as_ref().map_or_else(|| found.clone(), Listing::paths);
         let files = match select(request, &known) {
             Ok(files) => files,

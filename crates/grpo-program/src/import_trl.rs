@@ -8,6 +8,7 @@
 
 pub(crate) mod command;
 mod data;
+mod data_set;
 mod defaults;
 mod draft;
 mod elsewhere;

@@ -70,6 +70,11 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         seed: u64,
     ) -> anyhow::Result<ReadExamples>;
 
+    /// Returns whether `data.file` can name several files of this format.
+    fn reads_several(&self) -> bool {
+        false
+    }
+
     /// Returns whether files of this format contain prompts as `grpo sample --prompts` reads them.
     fn holds_prompts(&self) -> bool {
         false
@@ -168,7 +173,7 @@ pub struct ReadFrom<'a> {
 }
 
 /// Prompts read from a file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReadPrompts {
     /// The prompts, indexed in file order.
     pub prompts: Vec<Prompt>,
@@ -215,6 +220,10 @@ impl DataReader for Records {
         Table::try_from(self.0.keys()).expect("texts can be written as TOML")
     }
 
+    fn reads_several(&self) -> bool {
+        true
+    }
+
     fn holds_prompts(&self) -> bool {
         true
     }
@@ -247,7 +256,7 @@ impl DataReader for Records {
         let mut report = read.report.to_string();
         report.extend(thinking_note(thinking, Thinking::of(codec))?.map(|n| format!("; {n}")));
         if validation_fraction > 0.0 {
-            let Examples { train, validation } = &read.examples;
+            let Examples { train, validation, .. } = &read.examples;
             report +=
                 &format!(": {} for training, {} for validation", train.len(), validation.len());
         }

@@ -354,7 +354,7 @@ fn refuses_files_without_texts() {
             "no text in one.jsonl is left for validation, so the best model cannot be selected; use a file with at least 2"
         ],
     );
-    let nothing = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
+    let nothing = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message), whose column data.columns.completion can name";
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the dog\"}}\n"),

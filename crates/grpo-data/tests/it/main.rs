@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod chat;
+mod known_sets;
 mod parquet;
 mod parquet_types;
 mod prompts;

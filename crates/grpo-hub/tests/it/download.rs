@@ -114,6 +114,41 @@ fn files_of_data_sets_are_found_by_patterns() {
     );
 }
 
+/// The hub's copy in Parquet has a revision of its own. Another tool may have taken one of its files.
+#[test]
+fn a_pattern_of_a_data_set_needs_a_list_of_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_, request| {
+        let files: [(&str, &[u8], bool); 2] = [
+            ("default/train/0000.parquet", b"a", false),
+            ("default/train/0001.parquet", b"b", true),
+        ];
+        Repo::new("datasets/a/b", &files).reply(request)
+    });
+    let name = "hf://datasets/a/b@refs%2Fconvert%2Fparquet/default/train/*.parquet";
+    let name = DataName::parse(name).unwrap().unwrap();
+    let find = |offline: bool| {
+        let mut settings = settings(&server, folder.path());
+        settings.offline = offline;
+        let pattern: &[&str] = &[&name.pattern];
+        let request =
+            FileRequest { repo: &name.repo, needed: &[pattern], optional: &[], newest: false };
+        Hub::new(settings).unwrap().files(&request, &mut |_| ControlFlow::Continue(()))
+    };
+    let both = ["default/train/0000.parquet", "default/train/0001.parquet"];
+    let found = find(false).unwrap();
+    assert_eq!((found.files.as_slice(), found.downloaded), (&both.map(str::to_owned)[..], 2));
+    let repo = folder.path().join("datasets--a--b");
+    assert!(repo.join("refs/refs/convert/parquet").is_file());
+    assert_eq!(find(true).unwrap().files, both);
+    std::fs::remove_dir_all(repo.join("trees")).unwrap();
+    std::fs::remove_file(found.folder.join(both[1])).unwrap();
+    let said = find(true).unwrap_err().to_string();
+    let expect = "(it does not list which files match `default/train/*.parquet`), and HF_HUB_OFFLINE forbids to download it";
+    assert!(said.contains(expect), "{said}");
+    assert_eq!(find(false).unwrap().files, both);
+}
+
 #[test]
 fn the_token_goes_to_the_hub_only() {
     let folder = tempfile::tempdir().unwrap();

@@ -18,8 +18,8 @@ const VOCABULARY: usize = 12;
 /// split.
 fn examples() -> Examples {
     let of = |prompt: u32, reply: &[u32]| Example::new([&[1, prompt], reply, &[0]].concat(), 2);
-    Examples {
-        train: vec![
+    Examples::new(
+        vec![
             of(2, &[5, 6]),
             of(2, &[6, 5]),
             of(3, &[7, 8, 9]),
@@ -27,8 +27,8 @@ fn examples() -> Examples {
             of(4, &[10]),
             of(4, &[11, 10]),
         ],
-        validation: vec![of(5, &[6, 7]), of(6, &[8]), of(5, &[9]), of(7, &[5, 5])],
-    }
+        vec![of(5, &[6, 7]), of(6, &[8]), of(5, &[9]), of(7, &[5, 5])],
+    )
 }
 
 fn codec() -> Codec {

@@ -16,10 +16,10 @@ fn examples() -> Examples {
         let ids = (0..length).map(|i| ((i * i * 3 + seed * 5 + i) % VOCABULARY) as u32);
         Example::new(ids.collect(), first_target)
     };
-    Examples {
-        train: vec![of(9, 4, 1), of(3, 1, 2), of(14, 13, 3), of(6, 2, 4), of(9, 8, 5)],
-        validation: vec![of(7, 3, 6), of(5, 1, 7), of(12, 9, 8)],
-    }
+    Examples::new(
+        vec![of(9, 4, 1), of(3, 1, 2), of(14, 13, 3), of(6, 2, 4), of(9, 8, 5)],
+        vec![of(7, 3, 6), of(5, 1, 7), of(12, 9, 8)],
+    )
 }
 
 /// Creates settings that use all examples in one step.
