@@ -251,6 +251,17 @@ impl Codec {
         }
     }
 
+    /// Returns whether an id has a token. Of a model without a tokenizer, all ids count as tokens. A model can
+    /// have more ids than its tokenizer has tokens, because tables are padded for speed. Such an id decodes
+    /// to nothing.
+    pub fn has_token(&self, id: u32) -> bool {
+        match &self.tokens {
+            Tokens::Own(codec) => (id as usize) < codec.token_count(),
+            Tokens::Text { tokenizer, .. } => tokenizer.has_token(id),
+            Tokens::Ids => true,
+        }
+    }
+
     /// Returns whether the codec is task-specific. If so, the model has exactly one logit per token.
     pub fn is_own(&self) -> bool {
         matches!(self.tokens, Tokens::Own(_))

@@ -207,6 +207,11 @@ impl TextTokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// Returns whether an id has a token.
+    pub fn has_token(&self, id: u32) -> bool {
+        self.inner.id_to_token(id).is_some()
+    }
+
     /// Returns the largest id plus 1, which is at least 1. Not every smaller id is necessarily
     /// used, and the output layer of the model can be larger.
     #[expect(clippy::len_without_is_empty, reason = "a tokenizer without tokens is refused")]

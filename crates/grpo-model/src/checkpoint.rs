@@ -79,7 +79,8 @@ impl Checkpoint {
         };
         let is_index = path.extension().is_some_and(|extension| extension == "json");
         let found = if is_index { Self::of_index(path, folder)? } else { Self::of_file(&path)? };
-        refuse_quantised(found.names()).map_err(|fault| ModelError::in_file(found.path(), fault))?;
+        refuse_quantised(found.names())
+            .map_err(|fault| ModelError::in_file(found.path(), fault))?;
         Ok(found)
     }
 
@@ -109,8 +110,9 @@ impl Checkpoint {
             files.push(opened);
             paths.push(name);
         }
-        let absent =
-            |(tensor, file): &(&String, &String)| places.get(*tensor).map(|&f| paths[f]) != Some(*file);
+        let absent = |(tensor, file): &(&String, &String)| {
+            places.get(*tensor).map(|&f| paths[f]) != Some(*file)
+        };
         if let Some((tensor, file)) = list.weight_map.iter().find(absent) {
             return Err(broken(format!(
                 "tensor '{tensor}' is listed in {file} but missing from it"

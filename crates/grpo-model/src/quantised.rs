@@ -62,7 +62,9 @@ mod tests {
     fn quantised_weights_are_recognised_by_their_tensors() {
         let check = |names: &[&str], expected: Option<&str>| {
             let found = refuse_quantised(names.iter().copied());
-            let start = |expected| format!("tensor '{}' belongs to weights that are quantised ({expected})", names[0]);
+            let start = |expected| {
+                format!("tensor '{}' belongs to weights that are quantised ({expected})", names[0])
+            };
             match (found, expected) {
                 (Ok(()), None) => {}
                 (Err(error), Some(expected)) => {
@@ -71,7 +73,10 @@ mod tests {
                 other => panic!("{names:?}: {other:?}"),
             }
         };
-        check(&["model.layers.0.mlp.up_proj.g_idx", "model.layers.0.mlp.up_proj.qweight"], Some("GPTQ"));
+        check(
+            &["model.layers.0.mlp.up_proj.g_idx", "model.layers.0.mlp.up_proj.qweight"],
+            Some("GPTQ"),
+        );
         check(&["q.qweight", "q.qzeros", "q.scales"], Some("AWQ"));
         check(&["q.weight.absmax", "q.weight"], Some("bitsandbytes"));
         check(&["q.SCB", "q.weight"], Some("bitsandbytes"));

@@ -111,7 +111,8 @@ impl SentenceTransformers {
     pub fn files(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
         let pooling = check_modules(folder)?;
         let names = [MODULES, CONFIG, TOKENIZER, TOKENIZER_CONFIG, LENGTH, PROMPTS];
-        let paths = names.iter().map(|name| folder.join(name)).chain(weights_file(folder)).chain([pooling]);
+        let paths =
+            names.iter().map(|name| folder.join(name)).chain(weights_file(folder)).chain([pooling]);
         Ok(paths.filter(|path| path.is_file()).collect())
     }
 
