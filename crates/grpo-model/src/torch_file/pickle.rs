@@ -416,7 +416,7 @@ fn empty() -> String {
 }
 
 /// Beginnings of the names of number formats that are refused.
-const TYPES: [&str; 5] = ["float", "uint", "int", "complex", "bits"];
+const TYPES: [&str; 6] = ["float8_", "float4_", "uint16", "uint32", "uint64", "bits"];
 
 /// Maximum number of characters of a refused name in an error message.
 const NAME: usize = 80;
