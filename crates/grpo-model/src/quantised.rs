@@ -1,5 +1,7 @@
 //! Refuses quantised checkpoints, by name.
 
+use grpo_data::Shortened;
+
 /// A way to quantise checkpoints: its name in `quantization_config.quant_method`, the name of the format, and
 /// endings of tensors that no other checkpoint has.
 struct Method {
@@ -44,8 +46,9 @@ pub(crate) fn refuse_quantised<'a>(names: impl Iterator<Item = &'a str>) -> Resu
 
 /// Describes why weights with this `quant_method` are refused.
 pub(crate) fn fault_of_method(method: Option<&str>) -> String {
-    let known = METHODS.iter().find(|known| Some(known.key) == method);
-    format!("quantization_config describes {}", fault(known.map_or("unknown", |known| known.name)))
+    let known = METHODS.iter().find(|known| Some(known.key) == method).map(|known| known.name);
+    let name = known.or(method).unwrap_or("by an unnamed method");
+    format!("quantization_config describes {}", fault(&Shortened(name).to_string()))
 }
 
 fn fault(name: &str) -> String {
@@ -57,6 +60,21 @@ fn fault(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_have_the_names_that_users_know() {
+        let check = |method: Option<&str>, expected: &str| {
+            let found = fault_of_method(method);
+            let start =
+                format!("quantization_config describes weights that are quantised ({expected}), ");
+            assert!(found.starts_with(&start), "{found}");
+        };
+        check(Some("awq"), "AWQ");
+        check(Some("compressed-tensors"), "compressed-tensors");
+        check(Some("fp8"), "FP8");
+        check(Some("torchao"), "torchao");
+        check(None, "by an unnamed method");
+    }
 
     #[test]
     fn quantised_weights_are_recognised_by_their_tensors() {
