@@ -61,6 +61,7 @@ mod system_fault;
 mod token_columns;
 mod token_set;
 mod tokenizer;
+mod tokenizer_parts;
 mod tokenizer_training;
 
 pub use answer_form::AnswerForm;

@@ -37,9 +37,11 @@ mod perceptron;
 mod policy;
 mod policy_model;
 mod precision;
+mod quantised;
 mod residual;
 mod rollout_activations;
 mod rotary;
+mod safetensors_file;
 mod score_head;
 mod scoring;
 mod stored;
@@ -50,7 +52,7 @@ mod transformer;
 
 pub use by_path::{Parameter, parameters, read_tensors};
 pub use cache::{CacheSlot, KvCache};
-pub use checkpoint::{ConvertedWeights, INDEX_FILE, WEIGHTS_FILE};
+pub use checkpoint::{ConvertedWeights, INDEX_FILE, WEIGHTS_FILE, weights_file};
 pub use config::ModelConfig;
 pub use description::{
     Activation, Biases, ConditionIds, Conditions, Description, HeadKind, LayerAttention, NormKind,

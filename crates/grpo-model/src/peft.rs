@@ -24,6 +24,8 @@ pub use matrices::LoraMatrices;
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+/// Weights that old versions of PEFT wrote. They are read if there are no others, as in PEFT.
+const TORCH_FILE: &str = "adapter_model.bin";
 /// Prefix of module names in PEFT files.
 const PREFIX: &str = "base_model.model.";
 
@@ -124,7 +126,7 @@ impl AdapterFolder {
         let broken = |message: String| ModelError::in_file(&path, message);
         let json: Map<String, Value> = parse_model_json(&text).map_err(broken)?;
         let scales = Scales::of(&json).map_err(broken)?;
-        let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
+        let weights = weights(folder)?;
         let config = AdapterConfig { json, base: weights.metadata(BASE_KEY).map(str::to_owned) };
         let adapter = adapter(weights, &scales, model, device)?;
         Ok(Self { adapter, config })
@@ -178,6 +180,12 @@ impl Frozen<Policy> {
         let (base, adapter) = self.model().parts();
         write_adapter(adapter.expect("the policy has an adapter"), config, folder, base)
     }
+}
+
+/// Opens the weights of an adapter.
+fn weights(folder: &Path) -> Result<Checkpoint, ModelError> {
+    let [weights, torch] = [WEIGHTS_FILE, TORCH_FILE].map(|name| folder.join(name));
+    Checkpoint::of_file(if weights.exists() || !torch.exists() { &weights } else { &torch })
 }
 
 fn adapter(

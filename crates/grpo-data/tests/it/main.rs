@@ -11,3 +11,4 @@ mod shapes;
 mod special;
 mod token_set;
 mod tokenizer;
+mod tokenizer_parts;

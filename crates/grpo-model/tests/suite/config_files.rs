@@ -51,7 +51,7 @@ fn quantised_checkpoints() {
     for json in language_models().into_iter().take(4).chain([bert()]) {
         check_refused(
             with(json.clone(), json!({"quantization_config": {"quant_method": "gptq"}})),
-            "quantized weights are not supported (quantization_config); use the bf16 or f32 checkpoint and let the run quantize it",
+            "quantization_config describes weights that are quantised (GPTQ), which is not supported; use the model's bf16 or f32 weights, which a run can quantise in memory",
         );
         config(&with(json, json!({"quantization_config": null})));
     }

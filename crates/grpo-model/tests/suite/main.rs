@@ -22,6 +22,7 @@ mod precision;
 mod scoring;
 mod stored_head;
 mod support;
+mod torch_weights;
 
 /// The families of this crate and one from outside.
 fn known_families() -> grpo_model::Families {
