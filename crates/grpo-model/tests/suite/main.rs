@@ -16,6 +16,7 @@ mod options;
 mod oracle;
 mod other_family;
 mod peft;
+mod peft_kinds;
 mod peft_refusals;
 mod precision;
 mod scoring;

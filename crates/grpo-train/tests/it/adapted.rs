@@ -13,7 +13,7 @@ fn policy(is_adapted: bool) -> Policy {
     if !is_adapted {
         return Policy::Whole(model);
     }
-    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, targets: vec![], rslora: false };
+    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, ..LoraConfig::default() };
     let adapter = Adapter::random(&config, &model, 1, &model.device()).unwrap();
     Policy::Adapted(Adapted::new(&model, adapter))
 }
