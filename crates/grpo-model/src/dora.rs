@@ -25,29 +25,30 @@ impl LoraPair {
     pub(crate) fn norms(&self, weight: Tensor<2>) -> Tensor<1> {
         column_norms(off_tape(dense(weight)) + self.product())
     }
+}
 
-    /// Returns what the output `y` of a layer becomes with DoRA. `linear` is `x · W` without the bias,
-    /// and `added` the output of [`Self::forward`].
-    pub(crate) fn scaled_output(
-        &self,
-        y: Tensor<2>,
-        linear: Tensor<2>,
-        added: Tensor<2>,
-        gain: Tensor<1>,
-    ) -> Tensor<2> {
-        let gain = on_tape_of(&y, gain).unsqueeze::<2>();
-        y + linear * (gain.clone() - 1.0) + added * gain
-    }
+/// Returns what the output `y` of a layer becomes with DoRA. `product` is `x · W` without the bias, and
+/// `added` the output of [`LoraPair::forward`].
+pub(crate) fn scaled_output(
+    y: Tensor<2>,
+    product: Tensor<2>,
+    added: Tensor<2>,
+    gain: Tensor<1>,
+) -> Tensor<2> {
+    let gain = on_tape_of(&y, gain).unsqueeze::<2>();
+    y + product * (gain.clone() - 1.0) + added * gain
 }
 
 /// Columns whose norms a thread computes at a time.
 const CHUNK: usize = 64;
 
-/// Returns the Euclidean norm of each column. On the CPU, sums are in f64.
+/// Returns the Euclidean norm of each column, which is never 0, because it divides. On the CPU, sums are
+/// in f64.
 fn column_norms(matrix: Tensor<2>) -> Tensor<1> {
     let device = matrix.device();
     if !is_cpu(&device) {
-        return (matrix.clone() * matrix).sum_dim(0).sqrt().squeeze_dim(0);
+        let norms = (matrix.clone() * matrix).sum_dim(0).sqrt();
+        return norms.clamp_min(f32::MIN_POSITIVE).squeeze_dim(0);
     }
     let [_, columns] = matrix.dims();
     let norms: Vec<f32> = on_host(matrix, |numbers| {
@@ -59,7 +60,9 @@ fn column_norms(matrix: Tensor<2>) -> Tensor<1> {
                     *sum += f64::from(*number) * f64::from(*number);
                 }
             }
-            sums.into_iter().map(|sum| sum.sqrt() as f32).collect::<Vec<_>>()
+            sums.into_iter()
+                .map(|sum| (sum.sqrt() as f32).max(f32::MIN_POSITIVE))
+                .collect::<Vec<_>>()
         };
         let firsts: Vec<usize> = (0..columns).step_by(CHUNK).collect();
         firsts.into_par_iter().flat_map_iter(of_chunk).collect()

@@ -15,6 +15,7 @@ use grpo_kernels::{
 use grpo_logprob::Head;
 
 use crate::description::NormKind;
+use crate::dora::scaled_output;
 use crate::lora::LoraPair;
 use crate::parameters::Parameters;
 use crate::pass::{Outputs, Pass};
@@ -100,11 +101,11 @@ impl Linear {
             true => self.product(dropped),
             false => y.clone(),
         };
-        let linear = match &self.bias {
+        let product = match &self.bias {
             Some(bias) => product - operand(bias.val(), &y).unsqueeze(),
             None => product,
         };
-        pair.scaled_output(y, linear, added, gain)
+        scaled_output(y, product, added, gain)
     }
 
     /// Computes `[n, in]` → `[n, out]` without the adapter, unless the result is known.

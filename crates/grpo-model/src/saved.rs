@@ -120,12 +120,6 @@ impl Saved {
         (!self.vectors.is_empty()).then_some("bias or modules_to_save")
     }
 
-    /// Returns the matrix that replaces the output layer, `[width, vocabulary]`.
-    pub(crate) fn head(&self) -> Option<Tensor<2>> {
-        let head = self.matrices.iter().find(|saved| saved.path == HEAD_WEIGHT);
-        head.map(|saved| saved.value.val())
-    }
-
     fn find<const D: usize>(&self, path: &str) -> Option<Tensor<D>> {
         let matrix = self.matrices.iter().chain(&self.tables).find(|saved| saved.path == path);
         if let Some(saved) = matrix {

@@ -217,14 +217,17 @@ fn a_new_adapter_changes_nothing_until_it_is_trained() {
         let policy = Policy::Adapted(Adapted::new(&model, adapter));
         let tokens = TokenBatch::from_iter([IDS.as_slice()]);
         let expected = logits(&model.valid(), &tokens);
-        assert_eq!(policy_logits(&policy, &tokens), expected);
+        // The copy of a tied output layer may have another order of its values in memory.
+        assert_close(&policy_logits(&policy, &tokens), &expected, 1e-6 * largest(&expected));
         let loss = policy.logits(policy.hidden(&tokens, &mut Dropout::off())).square().mean();
         let gradients = GradientsParams::from_grads(loss.backward(), &policy);
         let names = grpo_model::parameters(&policy).len();
         assert_eq!(gradients.len(), names);
         let mut optimizer = AdamWConfig::new().init();
         let trained = optimizer.step(1e-2, policy.clone(), gradients);
-        assert_ne!(policy_logits(&trained, &tokens), expected);
+        let after = policy_logits(&trained, &tokens);
+        let moved: Vec<f64> = after.iter().zip(&expected).map(|(a, b)| a - b).collect();
+        assert!(largest(&moved) > 1e-3 * largest(&expected));
         let Policy::Adapted(trained) = &trained else { unreachable!() };
         assert!(model.is_changed_by(trained.adapter()));
         // Pairs, `up_proj` and `lm_head` decay; lengths, scales and tables do not.
@@ -255,7 +258,8 @@ fn a_plain_model_gets_the_parameters_of_every_kind() {
     let policy = AdamWConfig::new().init().step(1e-2, policy, gradients);
     let plain = Policy::Whole(model.valid());
     let same = plain.clone().with_parameters_of(&policy);
-    assert_eq!(policy_logits(&same, &tokens), policy_logits(&plain, &tokens));
+    let expected = policy_logits(&plain, &tokens);
+    assert_close(&policy_logits(&same, &tokens), &expected, 1e-6 * largest(&expected));
     let mixed = Frozen::snapshot(&Policy::Whole(model)).mixed(&policy, 0.5).unwrap();
     assert_ne!(host(mixed.hidden(&tokens)), host(Frozen::snapshot(&policy).hidden(&tokens)));
 }
