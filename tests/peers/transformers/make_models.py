@@ -353,7 +353,8 @@ def write_adapter(folder, base, settings, rng):
         written["modules_to_save"].sort()
     write_json(folder / "adapter_config.json", written, indent=2)
 
-    model = PeftModel.from_pretrained(load_causal(folder.parent / base), folder, is_trainable=True).eval()
+    # In f64, so that the values have no rounding of their own.
+    model = PeftModel.from_pretrained(load_causal(folder.parent / base), folder, is_trainable=True).eval().double()
     ids = vocabulary(model.config).prompt(rng, 17)
     logits = logits_of(model, ids)
     norms = gradient_norms(model, ids)
