@@ -9,6 +9,7 @@ use grpo_data::{Codec, parse_model_json, regular_file};
 use serde_json::{Map, Value};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
+use crate::description::HeadKind;
 use crate::families::family_name;
 use crate::gguf_file::{GgufFile, is_gguf_file};
 use crate::parameters::Parameters;
@@ -103,6 +104,19 @@ impl ModelSpec {
         name.map(str::to_owned).ok_or_else(|| ModelError::in_file(&path, "missing model_type"))
     }
 
+    /// Returns the configuration of a model that adapters have changed: its output layer may no longer be
+    /// tied to the token embedding.
+    ///
+    /// # Errors
+    /// Returns an error if the family cannot have an output layer of its own.
+    pub fn config_of(&self, model: &Transformer) -> Result<ModelConfig, ModelError> {
+        let heads = [self.config.description().head, model.description().head];
+        match heads {
+            [HeadKind::Tied, HeadKind::Own] => self.config.clone().untied(),
+            _ => Ok(self.config.clone()),
+        }
+    }
+
     /// Writes a model directory. Weights are written one tensor at a time.
     ///
     /// # Errors
@@ -117,7 +131,8 @@ impl ModelSpec {
             StoredAs::F32 => "float32",
             StoredAs::Bf16 => "bfloat16",
         };
-        let mut files = vec![(CONFIG_FILE.to_owned(), self.config.to_json(dtype).into_bytes())];
+        let config = self.config_of(model)?;
+        let mut files = vec![(CONFIG_FILE.to_owned(), config.to_json(dtype).into_bytes())];
         files.extend(self.codec.files().iter().cloned());
         for (name, bytes) in files {
             let path = folder.join(name);

@@ -95,12 +95,25 @@ pub fn load(
     let loaded = read(model, formats, trained, precision, device)?;
     if let Trained::Adapter(adapter) = trained {
         warn_if_unfinished(adapter);
+        note_without_effect(adapter, &loaded.policy);
     }
     if let Some(note) = untied_note(model, &loaded.spec) {
         say_aside(format_args!("note: {note}"));
     }
     warn_about(model, loaded.policy.parts().0);
     Ok(loaded)
+}
+
+/// Says that an adapter has no effect, if so.
+pub fn note_without_effect(adapter: &Path, policy: &Policy) {
+    if let Policy::Adapted(adapted) = policy
+        && !adapted.base().is_changed_by(adapted.adapter())
+    {
+        say_aside(format_args!(
+            "note: adapter {} changes nothing: its update of every weight is 0",
+            adapter.display()
+        ));
+    }
 }
 
 /// Warns about suspicious weights of the model in `folder`, and if it belongs to an unfinished run.

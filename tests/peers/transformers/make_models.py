@@ -139,6 +139,45 @@ ADAPTERS = {
             "alpha_pattern": {"down_proj": 1, "layers.0.self_attn.o_proj": 20},
         },
     ),
+    # Every kind of layer: DoRA on layers with and without biases, on the embedding and on the output layer.
+    "dora-gpt2": (
+        "gpt2-inner",
+        {"r": 2, "lora_alpha": 3, "target_modules": GPT2_TARGETS, "fan_in_fan_out": True, "use_dora": True},
+    ),
+    "dora-qwen3": (
+        "qwen3-untied",
+        {
+            "r": 2,
+            "lora_alpha": 3,
+            "target_modules": ["q_proj", "down_proj", "embed_tokens", "lm_head"],
+            "use_dora": True,
+            "use_rslora": True,
+        },
+    ),
+    # The base ties its output layer to its embedding; in PEFT, only the module that is named changes.
+    "tied-embedding-qwen2": ("qwen2-bf16", {"r": 2, "lora_alpha": 5, "target_modules": ["v_proj", "embed_tokens"]}),
+    "tied-head-qwen2": ("qwen2-bf16", {"r": 2, "lora_alpha": 5, "target_modules": ["v_proj", "lm_head"]}),
+    "saved-qwen2": (
+        "qwen2-bf16",
+        {
+            "r": 1,
+            "lora_alpha": 2,
+            "target_modules": ["q_proj", "v_proj"],
+            "modules_to_save": ["embed_tokens", "norm", "gate_proj"],
+            "bias": "lora_only",
+        },
+    ),
+    "saved-gpt2": (
+        "gpt2-inner",
+        {
+            "r": 1,
+            "lora_alpha": 2,
+            "target_modules": ["c_fc"],
+            "fan_in_fan_out": True,
+            "modules_to_save": ["lm_head"],
+            "bias": "all",
+        },
+    ),
 }
 
 # Loss, optimizer and batch of each training. The rows of `prompts` are the lengths of the groups' prompts.
@@ -360,21 +399,32 @@ def write_adapter(folder, base, settings, rng):
     """An adapter with both halves random, the logits with it, and how far the merged model is from that."""
     model = get_peft_model(load_causal(folder.parent / base), LoraConfig(task_type="CAUSAL_LM", **settings))
     for name, value in model.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(value, 0, 0.15)
+        with torch.no_grad():
+            if "lora_magnitude" in name:
+                value.mul_(1 + 0.2 * torch.randn_like(value))
+            elif "lora_" in name:
+                value.normal_(0, 0.15)
+            elif value.requires_grad:
+                value.add_(0.1 * torch.randn_like(value))
     # A path of this machine would mean nothing elsewhere; the folders are next to each other.
     model.peft_config["default"].base_model_name_or_path = base
-    # Left to itself, PEFT asks the network for the base, to learn whether its vocabulary has grown.
-    model.save_pretrained(folder, save_embedding_layers=False)
+    # Left to itself, PEFT asks the network for the base, to learn whether its vocabulary has grown. It always stores
+    # adapted embeddings with their unchanged base.
+    targets_ends = {"embed_tokens", "lm_head"} & {*settings["target_modules"]}
+    model.save_pretrained(folder, save_embedding_layers=bool(targets_ends))
     (folder / "README.md").unlink()
     # PEFT keeps the targets as a set, whose order changes from run to run.
     written = read_json(folder / "adapter_config.json")
     written["target_modules"].sort()
+    if written["modules_to_save"]:
+        written["modules_to_save"].sort()
     write_json(folder / "adapter_config.json", written, indent=2)
 
-    model = PeftModel.from_pretrained(load_causal(folder.parent / base), folder).eval()
+    # In f64, so that the values have no rounding of their own.
+    model = PeftModel.from_pretrained(load_causal(folder.parent / base), folder, is_trainable=True).eval().double()
     ids = vocabulary(model.config).prompt(rng, 17)
     logits = logits_of(model, ids)
+    norms = gradient_norms(model, ids)
     merged = logits_of(model.merge_and_unload(), ids)
     write_json(
         folder / "expected.json",
@@ -383,9 +433,16 @@ def write_adapter(folder, base, settings, rng):
             "base": base,
             "input_ids": ids,
             "logits": logits.tolist(),
+            "gradient_norms": norms,
             "max_merged_difference": (logits - merged).abs().max().item(),
         },
     )
+
+
+def gradient_norms(model, ids):
+    """The norms of the gradients of the mean square of the logits, one for each trained tensor, in order."""
+    model(input_ids=torch.tensor([ids])).logits.square().mean().backward()
+    return sorted(value.grad.norm().item() for value in model.parameters() if value.requires_grad)
 
 
 def write_training(folder, training, rng):

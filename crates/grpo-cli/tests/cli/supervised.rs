@@ -210,7 +210,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.targets=[\"q_proj\", \"qkv\"]",
         str![[
-            r#"start = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#
+            r#"start = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; also embed_tokens, lm_head"#
         ]],
     );
     check_set(

@@ -17,6 +17,7 @@ mod options;
 mod oracle;
 mod other_family;
 mod peft;
+mod peft_kinds;
 mod peft_refusals;
 mod precision;
 mod scoring;

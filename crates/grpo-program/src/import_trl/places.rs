@@ -88,6 +88,16 @@ fn adapter(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     draft.set(&["lora_dropout"], "lora.dropout", dropout, note);
     let rslora = given.boolean("use_rslora")?.unwrap_or(false);
     draft.set(&["use_rslora"], "lora.rslora", rslora, "");
+    let dora = given.boolean("use_dora")?.unwrap_or(false);
+    draft.set(&["use_dora"], "lora.dora", dora, "");
+    let key = "lora_modules_to_save";
+    match given.texts(key)?.filter(|names| !names.is_empty()) {
+        Some(names) => {
+            let names = names.into_iter().map(Value::String).collect();
+            draft.set(&[key], "lora.modules_to_save", Value::Array(names), "");
+        }
+        None => draft.same(&[key], "no module is trained in full"),
+    }
     targets(draft)?;
     let four = given.boolean("load_in_4bit")? == Some(true);
     let eight = given.boolean("load_in_8bit")? == Some(true);

@@ -179,7 +179,8 @@ fn every_loss_with_every_key_is_valid() {
         {
             let values = json!({
                 "model_name_or_path": "openai-community/gpt2", "use_peft": true, "dtype": "bfloat16",
-                "use_rslora": true, "loss_type": loss, "importance_sampling_level": level,
+                "use_rslora": true, "use_dora": true, "lora_modules_to_save": ["lm_head"],
+                "loss_type": loss, "importance_sampling_level": level,
                 "multi_objective_aggregation": aggregation, "scale_rewards": false, "beta": 0.04,
                 "use_bias_correction_kl": true, "delta": 4.0, "off_policy_mask_threshold": 0.5,
                 "top_entropy_quantile": 0.2, "use_adaptive_entropy": true, "entropy_coef": 0.001,
@@ -198,6 +199,8 @@ fn every_loss_with_every_key_is_valid() {
                 &table,
                 &[
                     ("lora.targets", "[\"c_attn\"]"),
+                    ("lora.dora", "true"),
+                    ("lora.modules_to_save", "[\"lm_head\"]"),
                     ("base_precision", "\"bf16\""),
                     ("loss.kl_coef", "0.04"),
                     ("loss.high_entropy_share", "0.2"),

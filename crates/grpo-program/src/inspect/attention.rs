@@ -55,8 +55,8 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
     let codec = &loaded.spec.codec;
     let text = PromptSource::Text(arguments.text.clone());
     let ids = codec.prompt(&text, &ChatOptions::default()).context("the text")?;
-    let (base, adapter) = loaded.policy.parts();
-    warn_about(&arguments.model, base);
+    warn_about(&arguments.model, loaded.policy.parts().0);
+    let (base, adapter) = loaded.policy.effective();
     let longest = LONGEST.min(base.description().context);
     anyhow::ensure!(
         (1..=longest).contains(&ids.len()),

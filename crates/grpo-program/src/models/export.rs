@@ -59,7 +59,7 @@ fn fill(
     spec: &ModelSpec,
     model: &Transformer,
 ) -> anyhow::Result<()> {
-    let config = Value::Object(spec.config.json().clone());
+    let config = Value::Object(spec.config_of(model)?.json().clone());
     let tokenizer = json_file(&spec.codec, "tokenizer.json")?.context(
         "it has no tokenizer.json, which a GGUF file needs; add the tokenizer of the model",
     )?;

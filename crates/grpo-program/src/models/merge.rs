@@ -4,7 +4,7 @@ use anyhow::Context;
 use grpo_model::WeightPrecision;
 use grpo_run::Existing;
 use grpo_task::device;
-use grpo_task::models::{Trained, read, write_model};
+use grpo_task::models::{Trained, note_without_effect, read, write_model};
 use grpo_task::output::{is_same_place, say_aside};
 use grpo_task::recorded_folders::{is_model_folder, refuse_inside};
 use grpo_task::task::Tasks;
@@ -19,6 +19,7 @@ pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<(
     let loaded = read(&arguments.model, &tasks.formats(), trained, precision, &device::device()?)?;
     let (base, adapter) = loaded.policy.parts();
     let merged = base.merged(adapter.context("merging requires an adapter")?);
+    note_without_effect(&arguments.adapter, &loaded.policy);
     let written = write_model(&arguments.output, existing, &loaded.spec, &merged, arguments.dtype);
     written.with_context(|| {
         format!("cannot merge {} into {}", arguments.adapter.display(), arguments.model.display())

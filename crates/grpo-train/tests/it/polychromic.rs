@@ -229,7 +229,7 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
         term.every = 2;
     }
     let whole = model(VOCABULARY, 2.0);
-    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &whole, 1, &whole.device()).unwrap();
     let policies = [Policy::Whole(whole.clone()), Policy::Adapted(Adapted::new(&whole, adapter))];
     for (policy, diversity) in policies.into_iter().zip([Some(every_second), None]) {

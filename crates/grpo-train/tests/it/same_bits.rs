@@ -138,7 +138,7 @@ fn qwen3(tied: bool) -> Transformer {
 }
 
 fn adapted(base: &Transformer) -> Policy {
-    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, targets: vec![], rslora: false };
+    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, ..LoraConfig::default() };
     let adapter = Adapter::random(&config, base, 1, &Device::flex().autodiff()).unwrap();
     Policy::Adapted(Adapted::new(base, adapter))
 }
@@ -204,6 +204,45 @@ fn adapters_on_bases_of_every_precision() {
     {
         let base = base.valid().with_weights_in(precision);
         check(&format!("adapter, {precision}"), &adapted(&base), &prompts(75));
+    }
+}
+
+/// DoRA, embeddings, the output layer, and modules that are trained in full.
+#[test]
+fn adapters_of_every_kind() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let lora = LoraConfig { rank: 3, alpha: 6.0, ..LoraConfig::default() };
+    for (name, base, config) in [
+        ("DoRA", qwen3(true), LoraConfig { dora: true, ..lora.clone() }),
+        (
+            "ends",
+            qwen3(true),
+            LoraConfig { targets: names(&["v_proj", "embed_tokens", "lm_head"]), ..lora.clone() },
+        ),
+        (
+            "DoRA of the ends",
+            gpt2(24, 3, 31),
+            LoraConfig { dora: true, targets: names(&["c_fc", "wte", "lm_head"]), ..lora.clone() },
+        ),
+        (
+            "saved",
+            qwen3(true),
+            LoraConfig {
+                targets: names(&["q_proj"]),
+                modules_to_save: names(&["embed_tokens", "norm", "down_proj"]),
+                ..lora.clone()
+            },
+        ),
+        (
+            "saved head",
+            gpt2(24, 3, 31),
+            LoraConfig { modules_to_save: names(&["lm_head"]), ..lora },
+        ),
+    ] {
+        let vocabulary = base.vocabulary_size();
+        let device = Device::flex().autodiff();
+        let adapter = Adapter::random(&config, &base, 1, &device).unwrap();
+        check(name, &Policy::Adapted(Adapted::new(&base, adapter)), &prompts(vocabulary));
     }
 }
 

@@ -138,7 +138,7 @@ fn micro_batches_decide_nothing() {
 #[test]
 fn blocks_computed_twice_train_the_same() {
     let model = model(VOCABULARY, 2.0);
-    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &model, 1, &model.device()).unwrap();
     for policy in [Policy::Whole(model.clone()), Policy::Adapted(Adapted::new(&model, adapter))] {
         let of = |activation_checkpointing, dropout| {
