@@ -72,20 +72,28 @@ pub(crate) struct MergeArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo export runs/text --gguf q8_0 -o exported
-  grpo export models/mine --gguf f16 -o exported
+  grpo export runs/text --gguf f16 --adapter-only
+  grpo export Qwen/Qwen3-0.6B --gguf f16
   ollama create mine -f exported/Modelfile
 
-An adapter is merged into its base model.")]
+Without --adapter-only, an adapter is merged into its base model.")]
 pub(crate) struct ExportArguments {
-    /// Run folder, or model folder
+    /// Run folder, model or adapter folder, GGUF file, or a name of the Hugging Face hub (org/name)
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     /// How matrices are stored: q8_0 (8 bits), f16, bf16 or f32
     #[arg(long, value_name = "TYPE", value_parser = gguf_type, help_heading = "Output")]
     pub(crate) gguf: (StoredType, String),
-    /// Folder to create, with the GGUF file and a Modelfile for Ollama; must not exist
+    /// Write only the adapter, for use with its base model
+    #[arg(long, help_heading = "Output")]
+    pub(crate) adapter_only: bool,
+    /// Folder to create, with the GGUF file, a Modelfile for Ollama and a model card [default: next to RUN, e.g.
+    /// runs/text-q8_0]
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
-    pub(crate) output: PathBuf,
+    pub(crate) output: Option<PathBuf>,
+    /// Replace an existing exported folder
+    #[arg(long, help_heading = "Output")]
+    pub(crate) force: bool,
 }
 
 /// Parses the type of a GGUF file and keeps its name.
