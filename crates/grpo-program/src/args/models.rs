@@ -12,7 +12,7 @@ use grpo_task::args::{MEMORY, model_or_name, precision};
   grpo logprob --model models/Qwen3-0.6B --input examples.jsonl -o scores.jsonl
   grpo logprob --model data/molecules/prior --input molecules.jsonl --full distributions.parquet")]
 pub(crate) struct LogprobArguments {
-    /// Model folder, or a name of the Hugging Face hub (org/name)
+    /// Model folder, GGUF file, or a name of the Hugging Face hub (org/name)
     #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
@@ -50,9 +50,10 @@ pub(crate) struct LogprobArguments {
   grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine
   grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine --dtype bf16
 
-Weights that would not be finite are refused.")]
+Weights that would not be finite are refused. README.md is a model card: base model, licence, data, reward,
+evaluation and how to load the model, as far as they are known.")]
 pub(crate) struct MergeArguments {
-    /// Model on which the adapter was trained: a folder, or a name of the Hugging Face hub
+    /// Model on which the adapter was trained: a folder, a GGUF file, or a name of the Hugging Face hub
     #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{Codec, OwnFolder};
+use grpo_data::{ChatOptions, Codec, OwnFolder, PromptSource};
 use grpo_gguf::{
     Adapter, Exported, GgufError, HuggingFaceModel, Modelfile, SpecialTokens, export_adapter,
     export_model,
@@ -104,10 +104,18 @@ impl Export<'_> {
         let stops: Vec<String> =
             codec.end_ids().iter().map(|id| codec.decode_all(&[*id])).collect();
         let adapter = format!("./{}", self.file);
+        let user = PromptSource::User("x".to_owned());
+        let conversation = match codec.has_chat_template() {
+            // A template that refuses it adds no system message.
+            true => codec.prompt(&user, &ChatOptions::for_answer(None)).ok(),
+            false => None,
+        };
+        let conversation = conversation.map(|ids| codec.decode_all(&ids));
         let modelfile = Modelfile {
             from: &from,
             adapter: self.arguments.adapter_only.then_some(&adapter),
             chat_template: template.as_deref(),
+            conversation: conversation.as_deref(),
             stops: &stops.iter().map(String::as_str).collect::<Vec<_>>(),
             ..Modelfile::default()
         };
