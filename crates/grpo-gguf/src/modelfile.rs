@@ -52,8 +52,9 @@ impl Known {
     fn system_of<'a>(&self, conversation: &'a str) -> Option<&'a str> {
         let [start, end] = self.system;
         let content = conversation.split_once(start)?.1.split_once(end)?.0;
-        // Nothing else ends a text in a Modelfile.
-        Some(content).filter(|content| !content.is_empty() && !content.contains("\"\"\""))
+        // Three quotes end a text in a Modelfile.
+        let is_whole = !content.contains("\"\"\"") && !content.ends_with('"');
+        (is_whole && !content.is_empty()).then_some(content)
     }
 }
 
