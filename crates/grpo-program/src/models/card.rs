@@ -118,35 +118,31 @@ impl Card<'_> {
 
     /// Writes how to load the model.
     fn usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chat = if self.has_chat { " --chat" } else { "" };
-        let (what, program) = match self.contents {
-            Contents::Model { .. } => (".", "this folder"),
-            Contents::Gguf(file) | Contents::GgufAdapter(file) => (file, "this folder"),
+        f.write_str("## How to load it\n\nThe commands run in this folder.\n\n")?;
+        let sample = |f: &mut fmt::Formatter<'_>, model: &str| {
+            let chat = if self.has_chat { " --chat" } else { "" };
+            writeln!(f, "grpo sample --model {model} --prompt TEXT{chat}")
         };
-        writeln!(f, "## How to load it\n\nCommands run in {program}.\n")?;
-        if let Contents::Model { is_in_transformers: true } = self.contents {
-            f.write_str("```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\nmodel = AutoModelForCausalLM.from_pretrained(\".\")\ntokenizer = AutoTokenizer.from_pretrained(\".\")\n```\n\n")?;
-        }
-        f.write_str("```sh\n")?;
         match self.contents {
-            Contents::GgufAdapter(_) => {
-                f.write_str(
-                    "# BASE.gguf is the base model, for example as `grpo export` writes it.\n",
-                )?;
-                writeln!(f, "llama-cli -m BASE.gguf --lora {what}")?;
+            Contents::Model { is_in_transformers: true } => {
+                f.write_str("```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\nmodel = AutoModelForCausalLM.from_pretrained(\".\")\ntokenizer = AutoTokenizer.from_pretrained(\".\")\n```\n\n```sh\n")?;
+                sample(f, ".")?;
             }
-            Contents::Gguf(_) => writeln!(f, "llama-cli -m {what}")?,
-            Contents::Model { .. } => {}
-        }
-        if !matches!(self.contents, Contents::Model { .. }) {
-            f.write_str("ollama create NAME -f Modelfile\n")?;
-        }
-        if !matches!(self.contents, Contents::GgufAdapter(_)) {
-            match self.contents {
-                Contents::Model { is_in_transformers: false } => {
-                    writeln!(f, "grpo sample --model {what}")?;
-                }
-                _ => writeln!(f, "grpo sample --model {what} --prompt TEXT{chat}")?,
+            Contents::Model { is_in_transformers: false } => {
+                f.write_str("```sh\ngrpo sample --model .\n")?;
+            }
+            Contents::Gguf(file) => {
+                writeln!(f, "```sh\nllama-cli -m {file}\nollama create NAME -f Modelfile")?;
+                sample(f, file)?;
+            }
+            Contents::GgufAdapter(file) => {
+                f.write_str(
+                    "BASE.gguf is the base model, for example as `grpo export` writes it.\n\n",
+                )?;
+                writeln!(
+                    f,
+                    "```sh\nllama-cli -m BASE.gguf --lora {file}\nollama create NAME -f Modelfile"
+                )?;
             }
         }
         f.write_str("```\n")

@@ -79,7 +79,7 @@ fn a_foreign_card_adds_nothing_else() {
 
 /// Checks that a hostile text has added no lines: headings, blocks, rows and HTML.
 fn check_text(text: &str) {
-    let headings = text.lines().filter(|line| line.starts_with('#') && !line.contains("BASE.gguf"));
+    let headings = text.lines().filter(|line| line.starts_with('#'));
     let known = ["# x ", "## How to load it", "## Evaluation", "## Checks of the run"];
     assert!(
         headings.clone().all(|line| known.iter().any(|known| line.starts_with(known))),
