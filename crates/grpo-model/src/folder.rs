@@ -89,12 +89,16 @@ impl ModelSpec {
         Ok(Self { config, codec })
     }
 
-    /// Returns the name of the model family in `config.json`, whether it is known or not. No other file is
-    /// read.
+    /// Returns the name of the model family in `config.json` or in a GGUF file, whether it is known or not. No
+    /// other file is read.
     ///
     /// # Errors
-    /// Returns an error if `config.json` is missing or invalid, or names no family.
+    /// Returns an error if the file is missing or invalid, or names no family.
     pub fn family_name(folder: &Path) -> Result<String, ModelError> {
+        if is_gguf_file(folder) {
+            let file = GgufFile::open(folder)?;
+            return Ok(file.family_name().unwrap_or_default().to_owned());
+        }
         let path = folder.join(CONFIG_FILE);
         let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;

@@ -66,7 +66,7 @@ pub use encoder::SentenceEncoder;
 pub use error::ModelError;
 pub use families::{BERT, Families, FamilyKind, Fields, ModelFormats, VocabularyFile};
 pub use folder::{ModelFolder, ModelSpec};
-pub use gguf_file::is_gguf_file;
+pub use gguf_file::{chat_template, gguf_parameters, is_gguf_file};
 pub use language_model::{
     Forward, Frozen, LanguageModel, ModelSetting, Prepared, sampling_copies_weights,
 };

@@ -22,7 +22,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod writer;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::path::{Path, PathBuf};
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use grpo_data::schema::Keys;
 use grpo_data::{
-    Augmentation, ChatOptions, ChatTemplate, Codec, ConfigFault, DataError, ExampleFile, Examples,
-    Prompt, PromptFile, RecordFormat, RecordKeys, deserialize_settings,
+    Augmentation, ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt,
+    PromptFile, RecordFormat, RecordKeys, deserialize_settings,
 };
-use grpo_model::{ModelConfig, ModelError};
+use grpo_model::{ModelConfig, ModelError, chat_template};
 use toml::Table;
 
 use crate::models::no_thinking_switch;
@@ -309,7 +309,7 @@ pub(crate) fn thinking_note(
     Ok(Some(effect))
 }
 
-/// Returns a note if the key `thinking` has no effect with the chat template in the folder `model`, which need not exist.
+/// Returns a note if the key `thinking` has no effect with the chat template of `model`, which need not exist.
 ///
 /// # Errors
 /// Returns an error if training would refuse the key.
@@ -318,11 +318,11 @@ pub fn check_thinking(
     thinking: Option<bool>,
     model: &Path,
 ) -> anyhow::Result<Option<String>> {
-    if !(reader.has_conversations() && model.is_dir()) {
+    if !(reader.has_conversations() && model.exists()) {
         return Ok(None);
     }
-    // Other faults of the folder are found when the model is loaded.
-    let Ok(template) = ChatTemplate::from_folder(model) else { return Ok(None) };
+    // Other faults of the model are found when it is loaded.
+    let Ok(template) = chat_template(model) else { return Ok(None) };
     let of_template = template.map_or(Thinking::Never, |template| {
         Thinking::new(template.has_thinking_switch(), template.mentions_thinking())
     });

@@ -73,6 +73,16 @@ pub fn is_model_folder(folder: &Path) -> bool {
     kind_of_folder(folder) == Some("model")
 }
 
+/// Returns whether `folder` contains what `grpo export` writes.
+pub fn is_exported_folder(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_file();
+    let is_gguf =
+        |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().ends_with(b".gguf");
+    has("Modelfile")
+        && has("manifest.json")
+        && folder.read_dir().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_gguf)))
+}
+
 /// Returns `model` for a model or adapter folder, `run` for a run folder, and `None` for any other
 /// folder.
 fn kind_of_folder(folder: &Path) -> Option<&'static str> {

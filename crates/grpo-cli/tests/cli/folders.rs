@@ -41,7 +41,7 @@ fn a_merged_model_is_the_model_with_its_adapter() {
         assert!(off < 1e-4, "{family}: {off}");
         assert_eq!(
             entries(&place.path("new/merged")),
-            ["config.json", "manifest.json", "model.safetensors"]
+            ["README.md", "config.json", "manifest.json", "model.safetensors"]
         );
         assert_eq!(entries(&place.path("new")), ["merged"]);
 

@@ -26,6 +26,11 @@ pub struct LoraMatrices {
 }
 
 impl LoraMatrices {
+    /// Returns the number that divided by the rank is the scale.
+    pub fn alpha(&self) -> f64 {
+        self.scale * self.rank as f64
+    }
+
     /// Reads all matrices of an adapter folder in PEFT format, in the natural order of their
     /// modules: `layers.2` comes before `layers.10`.
     ///

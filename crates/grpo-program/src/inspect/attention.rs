@@ -27,7 +27,7 @@ pub(crate) struct AttentionArguments {
     /// Text: a SMILES for molecule models
     #[arg(value_name = "TEXT", help_heading = "Input")]
     text: String,
-    /// Model folder, or a name of the Hugging Face hub (org/name)
+    /// Model folder, GGUF file, or a name of the Hugging Face hub (org/name)
     #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     model: PathBuf,
     /// Adapter folder (PEFT format)

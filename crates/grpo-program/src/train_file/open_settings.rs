@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use grpo_data::{ConfigFault, regular_file};
-use grpo_model::{LanguageModel, Policy, weights_file};
+use grpo_model::{LanguageModel, Policy, gguf_parameters, is_gguf_file, weights_file};
 use toml::{Table, Value};
 
 use super::TrainFile;
@@ -151,8 +151,12 @@ impl ModelSize {
     }
 
     /// Estimates the size of a model from its files, without reading the weights. Returns `None` if there
-    /// are no weights in files of safetensors or PyTorch.
+    /// are no weights in a GGUF file or in files of safetensors or PyTorch.
     pub(crate) fn of_folder(folder: &Path, is_adapter: bool) -> Option<Self> {
+        if is_gguf_file(folder) {
+            let parameters = gguf_parameters(folder).ok()? as f64;
+            return Some(Self { parameters, is_adapter });
+        }
         let files = folder.read_dir().ok()?.filter_map(Result::ok);
         // If there are both, safetensors are read.
         let first = weights_file(folder)?;
