@@ -10,12 +10,14 @@ mod download;
 mod error;
 mod hash;
 mod http;
+mod http_date;
 mod hub;
 mod listing;
 mod name;
 mod patterns;
 mod progress;
 mod refusal;
+mod route;
 mod settings;
 mod url;
 
