@@ -160,9 +160,8 @@ impl Listing {
 /// Returns whether a path stays in its repository, and can be the name of a file here.
 fn is_path(path: &str) -> bool {
     let is_name = |part: &str| {
-        !matches!(part, "" | "." | "..")
-            && !(cfg!(windows) && part.contains(['\\', ':']))
-            && !part.contains(char::is_control)
+        let is_strange = matches!(part, "" | "." | "..") || part.contains(char::is_control);
+        !is_strange && (!cfg!(windows) || !part.contains(['\\', ':']))
     };
     path.split('/').all(is_name)
 }

@@ -55,8 +55,8 @@ impl TrainFile {
         reports.extend(examples.iter().map(|read| ("examples", read.report.clone())));
         let of_evaluation = match (&self.trainer.eval.file, &self.data) {
             (None, _) => prompts.of_evaluation(self.trainer.eval.prompts())?,
-            (Some(files), Some(data)) => {
-                let held_out = data.with_files(files.clone());
+            (Some(file), Some(data)) => {
+                let held_out = data.with_files(file.clone());
                 let held_out =
                     Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.settings.seed)?;
                 let read = held_out.files.iter().map(|(_, file)| ("evaluation", file.clone()));

@@ -14,7 +14,7 @@ enum Kind {
     Whole,
     Adapted,
     /// With DoRA, matrices for the embedding, and norms that are trained in full.
-    EveryKind,
+    Mixed,
 }
 
 fn policy(kind: Kind) -> Policy {
@@ -24,7 +24,7 @@ fn policy(kind: Kind) -> Policy {
     let config = match kind {
         Kind::Whole => return Policy::Whole(model),
         Kind::Adapted => config,
-        Kind::EveryKind => LoraConfig {
+        Kind::Mixed => LoraConfig {
             dora: true,
             targets: names(["attn.query", "tok_emb"]),
             modules_to_save: names(["ln1", "ln_f"]),
@@ -81,7 +81,7 @@ fn an_adapted_policy_learns() {
 /// from 1.
 #[test]
 fn blocks_computed_twice_give_the_same_step() {
-    for kind in [Kind::Whole, Kind::Adapted, Kind::EveryKind] {
+    for kind in [Kind::Whole, Kind::Adapted, Kind::Mixed] {
         for estimator in [KlEstimator::K3, KlEstimator::Exact] {
             let of = |activation_checkpointing| {
                 let mut config = config();
