@@ -328,7 +328,7 @@ fn check(config: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_configurations_without_a_model() {
-    let known = "supported model families: gpt2, llama, qwen2, qwen3, bert, molgpt, infiller, sequence_scorer, token_classifier";
+    let known = "supported model families: gpt2, llama, qwen2, qwen3, mistral, ministral, granite, smollm3, olmo2, olmo3, gemma3_text, bert, molgpt, infiller, sequence_scorer, token_classifier";
     check(
         "{}",
         format!("missing model_type (transformers) or architecture (models of tasks); {known}"),
