@@ -175,10 +175,10 @@ pub(crate) enum Command {
     /// job without a network, and takes the newest commit. Prints the folder of the files. An interrupted
     /// download is resumed, and each file is checked by its hash.
     Download(DownloadArguments),
-    /// Write a model as a GGUF file for llama.cpp and Ollama
+    /// Write a model or adapter as a GGUF file for llama.cpp and Ollama
     ///
-    /// Writes a folder with the GGUF file (families llama, qwen2 and qwen3) and a Modelfile, from which
-    /// `ollama create` makes a model. The tokenizer and the chat template are in the file.
+    /// Writes a folder with the GGUF file (families llama, qwen2 and qwen3), a Modelfile, from which
+    /// `ollama create` makes a model, and a model card. The tokenizer and the chat template are in the file.
     Export(ExportArguments),
     /// Create a model folder with random weights from a config.json
     Init(InitArguments),

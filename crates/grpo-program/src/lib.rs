@@ -6,6 +6,7 @@ mod data_section;
 mod evaluate;
 mod import_trl;
 mod inspect;
+mod markdown;
 mod models;
 mod orchestrate;
 mod panics;

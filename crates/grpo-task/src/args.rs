@@ -67,7 +67,7 @@ impl RunArguments {
 
 Molecules are written one SMILES per line, completions of prompts as JSON lines.")]
 pub struct SampleArguments {
-    /// Model folder, such as `model` in a run folder, or a name of the Hugging Face hub (org/name)
+    /// Model folder, such as `model` in a run folder, GGUF file, or a name of the Hugging Face hub (org/name)
     #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     pub model: PathBuf,
     /// Adapter folder (PEFT format), such as `adapter` in a run folder

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{Codec, Group, Prompt, Purpose, counted};
+use grpo_data::{Codec, Completion, Group, Prompt, Purpose, counted};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Decode, Engine, RolloutSettings, StepKey};
@@ -75,6 +75,21 @@ pub fn generate<M: LanguageModel>(
     let count = prompts.len() as u64 * u64::from(number);
     let _phase = Phase::begin(format!("sampling {}", counted(count, "completion")));
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
+}
+
+/// Says how many of the sampled ids have no token, or returns `None` if all have one. End tokens are not
+/// text, so they are not counted.
+pub fn ids_without_token(groups: &[Group], codec: &Codec) -> Option<String> {
+    let ids = || groups.iter().flat_map(Group::completions).flat_map(Completion::action_ids);
+    let is_without = |id: &u32| !codec.has_token(*id) && !codec.end_ids().contains(id);
+    let without = ids().filter(is_without).count();
+    (without > 0).then(|| {
+        format!(
+            "{without} of {} sampled ids have no token in {}; they decode to nothing",
+            ids().count(),
+            codec.file()
+        )
+    })
 }
 
 /// Returns the decoder used for rewards and stop strings.

@@ -27,7 +27,7 @@ pub(crate) struct AttentionArguments {
     /// Text: a SMILES for molecule models
     #[arg(value_name = "TEXT", help_heading = "Input")]
     text: String,
-    /// Model folder, or a name of the Hugging Face hub (org/name)
+    /// Model folder, GGUF file, or a name of the Hugging Face hub (org/name)
     #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
     model: PathBuf,
     /// Adapter folder (PEFT format)
@@ -55,8 +55,8 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
     let codec = &loaded.spec.codec;
     let text = PromptSource::Text(arguments.text.clone());
     let ids = codec.prompt(&text, &ChatOptions::default()).context("the text")?;
-    let (base, adapter) = loaded.policy.parts();
-    warn_about(&arguments.model, base);
+    warn_about(&arguments.model, loaded.policy.parts().0);
+    let (base, adapter) = loaded.policy.effective();
     let longest = LONGEST.min(base.description().context);
     anyhow::ensure!(
         (1..=longest).contains(&ids.len()),

@@ -4,6 +4,7 @@ use crate::{PassageUnit, RemaskRule};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use grpo_task::args::model_or_name;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -16,6 +17,7 @@ A blank is `_` or the character of --blank; `␣` is always a blank. One pass fi
 each other. --iterations fills the least certain ones again.")]
 pub(crate) struct FillArguments {
     /// Model folder of an infiller, written by `grpo pretrain` with a `[masked_lm]` section or by `grpo train`
+    #[arg(value_parser = model_or_name())]
     pub(crate) model: PathBuf,
     /// Text with blanks; repeatable
     #[arg(long, value_name = "TEXT", help_heading = "Input")]
@@ -50,17 +52,17 @@ pub(crate) struct FillArguments {
     pub(crate) random: Option<f64>,
     /// Model folder of a judge that scores each completion; its reward is 1 − score, where 1 is
     /// natural
-    #[arg(long, value_name = "FOLDER", help_heading = "Scoring")]
+    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Scoring")]
     pub(crate) judge: Option<PathBuf>,
     /// Model folder of a second judge
-    #[arg(long, value_name = "FOLDER", requires = "judge", help_heading = "Scoring")]
+    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), requires = "judge", help_heading = "Scoring")]
     pub(crate) second_judge: Option<PathBuf>,
     /// Ranking of the completions for each text, best first [default: judge with --judge, otherwise
     /// self]
     #[arg(long, value_name = "QUALITY", help_heading = "Scoring")]
     pub(crate) quality: Option<Order>,
     /// Earlier model to compare with: it fills the same blanks with the same random numbers
-    #[arg(long, value_name = "FOLDER", conflicts_with = "json", help_heading = "Scoring")]
+    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), conflicts_with = "json", help_heading = "Scoring")]
     pub(crate) before: Option<PathBuf>,
     /// Number of completions per text
     #[arg(
