@@ -77,8 +77,8 @@ pub trait StepExtension<M>: Send {
         None
     }
 
-    /// Changes how the scored completions of a step count, before the advantages are computed. Samples
-    /// and their completions must stay as they are: each update uses all of them, which an audit checks.
+    /// Changes how the scored completions of a step count, before the advantages are computed. No
+    /// sample may be removed and no completion changed: each update uses all of them, which an audit checks.
     /// Each sample must keep an outcome, because completions are recorded with theirs.
     ///
     /// A sample whose outcome becomes [`Outcome::abstained`] has the advantage 0 and loses its reward in
