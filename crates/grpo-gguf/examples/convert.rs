@@ -5,6 +5,7 @@
 //! cargo run -p grpo-gguf --example convert -- to-gguf FOLDER MODEL.gguf q8_0
 //! cargo run -p grpo-gguf --example convert -- adapter BASE_FOLDER ADAPTER_FOLDER ADAPTER.gguf f16
 //! ```
+#![allow(clippy::disallowed_methods, reason = "an example opens its own files")]
 
 use std::collections::HashMap;
 use std::error::Error;

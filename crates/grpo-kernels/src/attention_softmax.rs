@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::Visible;
+use crate::{Scoring, Visible};
 
 /// Computes `softmax(scale · scores)` over the visible keys. All other weights are 0.
 ///
@@ -22,4 +22,12 @@ pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Te
         return crate::backend::attention_softmax(scores, scale as f32, visible.clone());
     }
     crate::plain::attention_softmax(scores, scale, visible)
+}
+
+/// Computes the weights of [`Scoring`]. Its window is that of `visible`.
+pub(crate) fn capped_softmax(scores: Tensor<4>, of: &Scoring, visible: &Visible) -> Tensor<4> {
+    match of.cap {
+        Some(cap) => attention_softmax((scores * (of.scale / cap)).tanh(), cap, visible),
+        None => attention_softmax(scores, of.scale, visible),
+    }
 }

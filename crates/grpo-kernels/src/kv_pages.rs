@@ -2,8 +2,9 @@
 
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 
+use crate::attention_softmax::capped_softmax;
 use crate::matmul::batched_matmul;
-use crate::{Heads, Visible, indices};
+use crate::{Heads, Scoring, Visible, indices};
 
 #[cfg(feature = "flex")]
 mod cpu;
@@ -146,8 +147,8 @@ impl KvPages {
         }
     }
 
-    /// Computes `softmax(scale · q Kᵀ) V` for each row over its visible positions. Each row is
-    /// independent of the other rows.
+    /// Computes `softmax(scale · q Kᵀ) V` for each row over its visible positions, see [`Scoring`]. Each
+    /// row is independent of the other rows.
     ///
     /// # Shapes
     /// - query: `[n, heads · width]`
@@ -155,17 +156,28 @@ impl KvPages {
     ///
     /// # Panics
     /// Panics if the shapes don't match, or if a page does not exist.
-    pub fn attend(&self, query: Tensor<2>, plan: &PagePlan, scale: f64) -> Tensor<2> {
+    pub fn attend(
+        &self,
+        query: Tensor<2>,
+        plan: &PagePlan,
+        scoring: impl Into<Scoring>,
+    ) -> Tensor<2> {
+        let scoring = scoring.into();
+        scoring.assert_fits(true);
         assert_eq!(query.dims(), [plan.rows(), self.heads.query_columns()], "queries");
         assert!(plan.fits(self.pages), "a row attends to a page that does not exist");
         match &self.store {
             #[cfg(feature = "flex")]
             Store::Host(host) => {
                 let seen: Vec<Seen<'_>> = plan.seen().collect();
-                host.attend(query, &seen, scale as f32)
+                host.attend(query, &seen, &scoring)
             }
             #[cfg(feature = "gpu")]
-            Store::Tensors(tensors) if is_on_gpu(tensors) && crate::gpu::supports(&self.heads) => {
+            Store::Tensors(tensors)
+                if is_on_gpu(tensors)
+                    && crate::gpu::supports(&self.heads)
+                    && scoring.is_plain() =>
+            {
                 let OnGpu { rows, pages, .. } = plan.on_gpu(&query.device()).clone();
                 let [keys, values] = &**tensors;
                 let of = self.heads;
@@ -174,12 +186,12 @@ impl KvPages {
                     [keys, values],
                     [rows, pages],
                     of,
-                    scale as f32,
+                    scoring.scale as f32,
                 )
             }
             Store::Tensors(tensors) => {
                 let seen: Vec<Seen<'_>> = plan.seen().collect();
-                self.attend_to(tensors, query, &seen, scale)
+                self.attend_to(tensors, query, &seen, &scoring)
             }
         }
     }
@@ -191,7 +203,7 @@ impl KvPages {
         [keys, values]: &[Tensor<2>; 2],
         query: Tensor<2>,
         seen: &[Seen<'_>],
-        scale: f64,
+        scoring: &Scoring,
     ) -> Tensor<2> {
         let Heads { heads, kv_heads, width } = self.heads;
         let rows = seen.len();
@@ -211,8 +223,9 @@ impl KvPages {
         let scores = batched_matmul(query, keys.swap_dims(2, 3)); // [n, kv, g, k]
         // Treat each row as one query with many heads.
         let scores = scores.reshape([rows, heads, 1, columns]);
-        let ranges: Vec<_> = seen.iter().map(|seen| 0..seen.positions).collect();
-        let weights = crate::attention_softmax(scores, scale, &Visible::all().within(ranges));
+        let ranges = seen.iter().map(|seen| seen.first(scoring)..seen.positions);
+        let visible = Visible::all().within(ranges.collect::<Vec<_>>());
+        let weights = capped_softmax(scores, scoring, &visible);
         let weights = weights.reshape([rows, kv_heads, heads / kv_heads, columns]);
         batched_matmul(weights, values).reshape([rows, heads * width])
     }

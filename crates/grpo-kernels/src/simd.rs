@@ -49,6 +49,29 @@ pub(crate) fn sigmoid(x: f32) -> (f32, f32) {
     if x < 0.0 { (smaller, larger) } else { (larger, smaller) }
 }
 
+/// Computes `tanh(x)` to within a few ulp, with the polynomial of Cephes' `tanhf` for small values.
+#[cfg(feature = "flex")]
+#[inline(always)]
+#[expect(clippy::excessive_precision, reason = "constants are written exactly as published")]
+pub(crate) fn tanh(x: f32) -> f32 {
+    let z = x * x;
+    let mut p = -5.704_988_727_45e-3;
+    p = p * z + 2.063_908_879_54e-2;
+    p = p * z - 5.373_971_555_31e-2;
+    p = p * z + 1.333_144_220_36e-1;
+    p = p * z - 3.333_328_194_22e-1;
+    let near = p * z * x + x;
+    let far = 1.0 - 2.0 / (exp(2.0 * x.abs()) + 1.0);
+    if x.abs() < 0.625 { near } else { far.copysign(x) }
+}
+
+/// Computes `cap · tanh(score / cap)`.
+#[cfg(feature = "flex")]
+#[inline(always)]
+pub(crate) fn capped(score: f32, cap: f32) -> f32 {
+    cap * tanh(score / cap)
+}
+
 /// Sums `f` over slices of equal length, using [`LANES`] accumulators in a fixed order.
 #[cfg(feature = "flex")]
 #[inline(always)]
@@ -112,6 +135,19 @@ mod tests {
                 assert!(error <= 4.0 * ulp, "σ({x}) = {got}, expected {expected}");
             }
         }
+    }
+
+    #[test]
+    #[cfg(feature = "flex")]
+    fn tanh_is_within_three_ulp() {
+        for i in -100_000..=100_000 {
+            let x = i as f32 * 1e-4;
+            let expected = f64::from(x).tanh();
+            let ulp = f64::from(f32::EPSILON) * expected.abs();
+            let got = f64::from(super::tanh(x));
+            assert!((got - expected).abs() <= 3.0 * ulp, "tanh({x}) = {got}, expected {expected}");
+        }
+        assert_eq!([1e9, -1e9, 0.0].map(super::tanh), [1.0, -1.0, 0.0]);
     }
 
     #[test]

@@ -18,17 +18,19 @@ pub struct Visible {
     /// For each batch row, the range of columns that are not padding. `None` means there is no
     /// padding.
     pub tokens: Option<Arc<[Range<usize>]>>,
+    /// Number of keys that a query sees at most, if attention is causal and has a window. At least 1.
+    pub window: Option<usize>,
 }
 
 impl Visible {
     /// Makes all keys up to the query visible.
     pub fn causal() -> Self {
-        Self { causal: true, tokens: None }
+        Self { causal: true, tokens: None, window: None }
     }
 
     /// Makes all keys visible.
     pub fn all() -> Self {
-        Self { causal: false, tokens: None }
+        Self { causal: false, tokens: None, window: None }
     }
 
     /// Restricts visibility to keys that are not padding. `tokens` contains a column range for each
@@ -49,7 +51,9 @@ impl Visible {
 
     fn columns_of_query(&self, own: usize, tokens: &Range<usize>) -> Range<usize> {
         let end = if self.causal { tokens.end.min(own + 1) } else { tokens.end };
-        if tokens.start < end { tokens.start..end } else { own..own + 1 }
+        let first = self.window.map_or(0, |window| (own + 1).saturating_sub(window));
+        let start = tokens.start.max(first);
+        if start < end { start..end } else { own..own + 1 }
     }
 
     /// Checks that the ranges match the shape of the scores.

@@ -3,14 +3,14 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use grpo_kernels::{
-    HeadNorms, HeadPreparation, Heads, KvPages, PackedWeight, PagePlan, attention, joint_attention,
-    padded_attention,
+    HeadNorms, HeadPreparation, Heads, KvPages, PackedWeight, PagePlan, Scoring, attention,
+    joint_attention, padded_attention,
 };
 
-use crate::description::{Description, QueryKeyNorm};
+use crate::description::{Description, LayerAttention, QueryKeyNorm};
 use crate::layers::{Linear, Norm};
 use crate::parameters::Parameters;
-use crate::pass::{Pass, Visibility};
+use crate::pass::{Pass, PassContext, Visibility};
 use crate::rotary::Rotary;
 use crate::{KvCache, ModelError};
 
@@ -28,9 +28,9 @@ pub(crate) struct Attention {
     key_norm: Option<Norm>,
     #[module(skip)]
     heads: Heads,
-    /// Factor of the products of queries and keys.
+    /// How products of queries and keys become weights.
     #[module(skip)]
-    scale: f64,
+    scoring: Scoring,
     /// Whether queries and keys are rotated, if the model has rotary positions.
     #[module(skip)]
     is_rotated: bool,
@@ -69,8 +69,9 @@ impl Attention {
             of.biases.attention_output,
         )?;
         let scale = of.scales.attention.unwrap_or((heads.width as f64).powf(-0.5));
-        let is_rotated = of.attention_of(layer).rotated;
-        Ok(Self { inputs, output, query_norm, key_norm, heads, scale, is_rotated })
+        let LayerAttention { rotated: is_rotated, window } = of.attention_of(layer);
+        let scoring = Scoring { window, cap: of.scales.attention_cap, ..scale.into() };
+        Ok(Self { inputs, output, query_norm, key_norm, heads, scoring, is_rotated })
     }
 
     /// Computes `[tokens, width]` → `[tokens, width]`. When decoding with a KV cache, `cache` holds
@@ -81,7 +82,7 @@ impl Attention {
         cache: Option<(&mut KvCache, usize)>,
         pass: &mut Pass<'_>,
     ) -> Tensor<2> {
-        let scale = self.scale;
+        let scoring = self.scoring;
         let mixed = match (&pass.context.visibility, cache) {
             (Visibility::Cached(plan), Some((cache, layer))) => {
                 let (plan, pages) = (plan.clone(), cache.layer(layer));
@@ -93,7 +94,7 @@ impl Attention {
                         query
                     }
                 };
-                pages.attend(query, &plan, scale)
+                pages.attend(query, &plan, scoring)
             }
             (Visibility::Packed(packing), _) => {
                 let packing = packing.clone();
@@ -102,18 +103,18 @@ impl Attention {
                 let is_plain = self.rotary(pass).is_none() && self.query_norm.is_none();
                 if let ([joint], false, true) = (self.inputs.as_slice(), materialise, is_plain) {
                     let inputs = joint.forward(x, pass);
-                    joint_attention(inputs, self.heads, scale, &packing)
+                    joint_attention(inputs, self.heads, scoring, &packing)
                 } else {
                     let [query, keys, values] = self.query_key_value(x, pass);
                     match materialise {
-                        false => attention(query, keys, values, self.heads, scale, &packing),
+                        false => attention(query, keys, values, self.heads, scoring, &packing),
                         true => {
                             let on_weights = |weights: Tensor<4>| {
                                 pass.attention.iter_mut().for_each(|all| all.push(weights.clone()));
                                 pass.dropout.apply(weights)
                             };
                             padded_attention(
-                                query, keys, values, self.heads, scale, &packing, on_weights,
+                                query, keys, values, self.heads, scoring, &packing, on_weights,
                             )
                         }
                     }
@@ -168,7 +169,9 @@ impl Attention {
 
     /// Returns the rotary angles if this layer rotates queries and keys.
     fn rotary<'a>(&self, pass: &'a Pass<'_>) -> Option<&'a Rotary> {
-        pass.context.rotary.as_ref().filter(|_| self.is_rotated)
+        let PassContext { rotary, window_rotary, .. } = &pass.context;
+        let of_window = window_rotary.as_ref().filter(|_| self.scoring.window.is_some());
+        of_window.or(rotary.as_ref()).filter(|_| self.is_rotated)
     }
 
     /// Returns the queries `[n, heads · width]`, and the keys and values `[n, kv heads · width]`.

@@ -167,7 +167,7 @@ impl Mlp {
         };
         let (wide, narrow) = ([of.width, of.mlp_width], [of.mlp_width, of.width]);
         let gate = match of.activation {
-            Activation::SwiGlu => Some(linear("gate", wide)?),
+            Activation::SwiGlu | Activation::GeGluTanh => Some(linear("gate", wide)?),
             Activation::Gelu | Activation::GeluTanh => None,
         };
         Ok(Self {
@@ -193,6 +193,7 @@ impl Mlp {
                 let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone(), pass));
                 let up = self.up.forward(x, pass);
                 match (gate, self.activation) {
+                    (Some(gate), Activation::GeGluTanh) => gelu_tanh(gate) * up,
                     (Some(gate), _) => swiglu(gate, up),
                     (None, Activation::GeluTanh) => gelu_tanh(up),
                     (None, _) => gelu(up),
@@ -206,6 +207,8 @@ impl Mlp {
     fn active_in_one_launch(&self, x: &Tensor<2>, pass: &Pass<'_>) -> Option<Tensor<2>> {
         let (up, bias) = self.up.for_one_launch(pass)?;
         match &self.gate {
+            // The launch computes SwiGLU.
+            Some(_) if self.activation == Activation::GeGluTanh => None,
             Some(gate) => PackedWeight::gated_linear(x, [gate.for_one_launch(pass)?, (up, bias)]),
             None => up.linear_gelu(x, bias, self.activation == Activation::GeluTanh),
         }

@@ -35,6 +35,8 @@ pub struct Description {
     pub block: Option<OwnBlock>,
     /// Position encoding.
     pub positions: Positions,
+    /// Rotary positions of the layers with a window, if they differ from the others'.
+    pub window_rotary: Option<RotaryConfig>,
     /// Token type table, if the model has one. Row 0 is used for conditions.
     pub token_type: Option<TokenType>,
     /// Conditions that the model can read before a sequence.
@@ -79,6 +81,7 @@ impl Default for Description {
             order: NormOrder::Pre,
             block: None,
             positions: Positions::Learned,
+            window_rotary: None,
             token_type: None,
             conditions: Conditions::default(),
             activation: Activation::Gelu,
@@ -113,18 +116,27 @@ pub enum QueryKeyNorm {
 pub struct LayerAttention {
     /// Whether queries and keys are rotated, if positions are rotary.
     pub rotated: bool,
+    /// Number of tokens that a token sees, including itself, if it does not see all before it. At
+    /// least 1.
+    pub window: Option<usize>,
 }
 
 impl LayerAttention {
     /// Returns the options of a layer that rotates queries and keys or does not.
     pub fn with_rotation(rotated: bool) -> Self {
-        Self { rotated }
+        Self { rotated, window: None }
+    }
+
+    /// Returns the options of a layer with this window, or with none.
+    #[must_use]
+    pub fn within(self, window: Option<usize>) -> Self {
+        Self { window, ..self }
     }
 }
 
 impl Default for LayerAttention {
     fn default() -> Self {
-        Self { rotated: true }
+        Self::with_rotation(true)
     }
 }
 
@@ -135,6 +147,8 @@ pub struct Scales {
     pub embedding: f64,
     /// Factor of the products of queries and keys. The default is `1 / √head_width`.
     pub attention: Option<f64>,
+    /// Bound of the products of queries and keys, which a hyperbolic tangent approaches (Gemma 2).
+    pub attention_cap: Option<f64>,
     /// Factor of what attention and the MLP add to the residual stream.
     pub residual: f64,
     /// Factor of the logits.
@@ -143,7 +157,7 @@ pub struct Scales {
 
 impl Default for Scales {
     fn default() -> Self {
-        Self { embedding: 1.0, attention: None, residual: 1.0, logits: 1.0 }
+        Self { embedding: 1.0, attention: None, attention_cap: None, residual: 1.0, logits: 1.0 }
     }
 }
 
@@ -157,6 +171,11 @@ pub enum NormKind {
     },
     /// RMS normalisation with a learned scale.
     Rms {
+        /// Constant added to the mean square.
+        epsilon: f64,
+    },
+    /// RMS normalisation whose scale is 1 plus what is learned (Gemma).
+    RmsAroundOne {
         /// Constant added to the mean square.
         epsilon: f64,
     },
@@ -277,6 +296,8 @@ pub enum Activation {
     GeluTanh,
     /// `silu(gate(x)) · up(x)`, which needs a third weight matrix (Shazeer 2020).
     SwiGlu,
+    /// The same with [`Self::GeluTanh`] instead of SiLU.
+    GeGluTanh,
 }
 
 /// Linear layers of a block that have a bias.
@@ -375,6 +396,13 @@ impl Description {
             return Err(ModelError::Unfit(format!(
                 "rotary positions require an even head width, found {}",
                 self.head_width
+            )));
+        }
+        if let Some(window) = self.layer_attention.iter().find_map(|layer| layer.window)
+            && (window == 0 || !self.causal)
+        {
+            return Err(ModelError::Unfit(format!(
+                "a window of {window} tokens is not possible; expected 1 or more, and causal attention"
             )));
         }
         self.check_scales()?;

@@ -1,10 +1,10 @@
 //! Models in GGUF files, which are read as if they were folders.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use grpo_data::regular_file;
+use grpo_data::{OwnFolder, regular_file};
 use grpo_gguf::{GgufError, GgufModel, is_gguf};
 use tempfile::TempDir;
 
@@ -39,11 +39,15 @@ impl GgufFile {
         let files = self.model.files().map_err(|error| failure(&self.path, error))?;
         let write_error = |error: std::io::Error| ModelError::write(&std::env::temp_dir(), &error);
         let guard = tempfile::tempdir().map_err(write_error)?;
-        let folder = guard.path().join(self.path.file_name().unwrap_or_default());
-        std::fs::create_dir(&folder).map_err(write_error)?;
-        for (name, content) in files {
-            std::fs::write(folder.join(name), content).map_err(write_error)?;
-        }
+        let name = Path::new(self.path.file_name().unwrap_or_default());
+        let write = |folder: &OwnFolder| {
+            folder.create_folder(name)?;
+            files.iter().try_for_each(|(file, content)| {
+                folder.create_file(name.join(file))?.write_all(content.as_bytes())
+            })
+        };
+        OwnFolder::open(guard.path()).and_then(|folder| write(&folder)).map_err(write_error)?;
+        let folder = guard.path().join(name);
         Ok((guard, folder))
     }
 }

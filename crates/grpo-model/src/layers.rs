@@ -282,6 +282,9 @@ pub(crate) struct Norm {
     bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
     epsilon: f64,
+    /// What is added to the weight of an RMS norm.
+    #[module(skip)]
+    base: f64,
 }
 
 impl Norm {
@@ -291,19 +294,28 @@ impl Norm {
         width: usize,
         kind: NormKind,
     ) -> Result<Self, ModelError> {
-        let weight = parameters.ones(&format!("{name}.weight"), [width])?;
-        Ok(match kind {
-            NormKind::Rms { epsilon } => Self { weight, bias: None, epsilon },
-            NormKind::Layer { epsilon } => {
-                let bias = parameters.zeros(&format!("{name}.bias"), [width])?;
-                Self { weight, bias: Some(bias), epsilon }
+        let path = format!("{name}.weight");
+        let (weight, epsilon, base) = match kind {
+            NormKind::Rms { epsilon } | NormKind::Layer { epsilon } => {
+                (parameters.ones(&path, [width])?, epsilon, 0.0)
             }
-        })
+            NormKind::RmsAroundOne { epsilon } => (parameters.zeros(&path, [width])?, epsilon, 1.0),
+        };
+        let bias = match kind {
+            NormKind::Layer { .. } => Some(parameters.zeros(&format!("{name}.bias"), [width])?),
+            NormKind::Rms { .. } | NormKind::RmsAroundOne { .. } => None,
+        };
+        Ok(Self { weight, bias, epsilon, base })
     }
 
     /// Returns the width of the rows.
     pub(crate) fn width(&self) -> usize {
         self.weight.dims()[0]
+    }
+
+    /// Returns the scale of an RMS norm.
+    fn scale(&self, weight: Tensor<1>) -> Tensor<1> {
+        if self.base == 0.0 { weight } else { weight + self.base }
     }
 
     /// Returns `x + y` and its norm.
@@ -314,13 +326,13 @@ impl Norm {
                 let bias = operand(bias.val(), &x);
                 add_layer_norm(x, y, weight, bias, self.epsilon)
             }
-            None => add_rms_norm(x, y, weight, self.epsilon),
+            None => add_rms_norm(x, y, self.scale(weight), self.epsilon),
         }
     }
 
     /// Returns scale and ε of an RMS norm without autodiff.
     pub(crate) fn as_rms_norm(&self) -> Option<(Tensor<1>, f64)> {
-        self.bias.is_none().then(|| (dense(self.weight.val()), self.epsilon))
+        self.bias.is_none().then(|| (self.scale(dense(self.weight.val())), self.epsilon))
     }
 
     /// Computes `[n, width]` → `[n, width]`.
@@ -331,7 +343,7 @@ impl Norm {
                 let bias = operand(bias.val(), &x);
                 layer_norm(x, weight, bias, self.epsilon)
             }
-            None => rms_norm(x, weight, self.epsilon),
+            None => rms_norm(x, self.scale(weight), self.epsilon),
         }
     }
 }

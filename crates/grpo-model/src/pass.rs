@@ -48,6 +48,8 @@ pub(crate) struct PassContext {
     pub(crate) visibility: Visibility,
     /// Rotary angles, if the model uses rotary positions.
     pub(crate) rotary: Option<Rotary>,
+    /// Those of layers with a window, if they differ.
+    pub(crate) window_rotary: Option<Rotary>,
     /// Rows of the tokens, if there are also rows of conditions.
     pub(crate) token_rows: Option<Arc<[usize]>>,
 }

@@ -12,7 +12,7 @@ use grpo_logprob::Head;
 use crate::block::Block;
 use crate::checkpoint::{Checkpoint, ConvertedWeights};
 use crate::conditioning::{Conditioning, Layout, Reading};
-use crate::description::{Conditions, Description, HeadKind, NormOrder, Positions};
+use crate::description::{Conditions, Description, HeadKind, NormOrder, Positions, RotaryConfig};
 use crate::layers::{Embedding, Linear, Norm, scaled};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
@@ -286,15 +286,17 @@ impl Transformer {
         if self.description.order == NormOrder::Post {
             x = self.norm.forward(x);
         }
+        let angles = |config: &RotaryConfig| {
+            assert!(!layout.has_prefixes(), "rotary positions do not support conditions");
+            Rotary::new(config, self.description.head_width, &positions, &x.device())
+        };
         let rotary = match &self.description.positions {
-            Positions::Rotary(config) => {
-                assert!(!layout.has_prefixes(), "rotary positions do not support conditions");
-                Some(Rotary::new(config, self.description.head_width, &positions, &x.device()))
-            }
+            Positions::Rotary(config) => Some(angles(config)),
             Positions::Learned => None,
         };
+        let window_rotary = self.description.window_rotary.as_ref().map(angles);
         let token_rows = layout.has_prefixes().then(|| layout.token_rows().collect());
-        (dropout.apply(x), PassContext { visibility, rotary, token_rows })
+        (dropout.apply(x), PassContext { visibility, rotary, window_rotary, token_rows })
     }
 
     /// Returns the visibility of each row and the position of each token.

@@ -32,6 +32,7 @@ use crate::evaluate::score::ScoreArguments;
 use crate::inspect::adapter_layers::AdapterLayersArguments;
 use crate::inspect::attention::AttentionArguments;
 use crate::inspect::devices::DevicesArguments;
+use crate::inspect::families::FamiliesArguments;
 use crate::models::download::DownloadArguments;
 use crate::orchestrate::pipeline::PipelineArguments;
 use crate::orchestrate::sweep::SweepArguments;
@@ -196,6 +197,10 @@ pub(crate) enum Command {
     /// Each device is opened and computes a small product. The program only has the backends that it
     /// was built for.
     Devices(DevicesArguments),
+    /// List the model families that can be loaded, and what each refuses
+    ///
+    /// A model belongs to the family that `model_type` in its config.json names.
+    Families(FamiliesArguments),
     /// Verify this program's mathematics on this machine
     ///
     /// Computes advantages, losses, gradients and metrics with the same code as training. Compares

@@ -7,6 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod evidence;
 pub(crate) mod explain;
 pub(crate) mod explanation;
+pub(crate) mod families;
 pub(crate) mod recorded;
 pub(crate) mod recorded_steps;
 pub(crate) mod replay;

@@ -24,7 +24,7 @@ use grpo_task::{config, device, interrupt, output, written_by};
 use crate::args::{Asked, AskedCommand, Command};
 use crate::evaluate::{compare, dynamics, eval, judge, logprob, sample, score};
 use crate::inspect::{
-    adapter_layers, attention, audit, devices, explain, replay, report, selftest,
+    adapter_layers, attention, audit, devices, explain, families, replay, report, selftest,
 };
 use crate::models::{download, export, init, merge, train_tokenizer};
 use crate::orchestrate::{pipeline, sweep};
@@ -168,6 +168,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::TrainTokenizer(arguments) => train_tokenizer::run(&arguments),
         Command::ImportTrl(arguments) => import_trl::command::run(&arguments, tasks),
         Command::Devices(arguments) => devices::run(&arguments),
+        Command::Families(arguments) => families::run(&arguments, tasks),
         Command::Selftest(arguments) => selftest::run(&arguments, tasks),
         Command::Completions(arguments) => args::completions::run(&arguments, tasks),
         Command::Man(arguments) => args::man::run(&arguments, tasks),

@@ -36,12 +36,12 @@ fn damaged_files_and_other_models_are_refused() {
     place.write("half.gguf", &whole[..1000]);
     place.refuse(
         &["sample", "--model", "half.gguf", "--prompt", "a"],
-        str!["error: half.gguf: [..]the file is truncated or damaged, so download it again\n"],
+        str!["half.gguf: [..]the file is truncated or damaged, so download it again\n"],
     );
     place.model_of_ids("m", "gpt2", 12);
     place.refuse(
         &["export", "m", "--gguf", "q8_0", "-o", "new"],
-        str!["error: cannot export m: it has no tokenizer.json, which a GGUF file needs; add the tokenizer of the model\n"],
+        str!["cannot export m: it has no tokenizer.json, which a GGUF file needs; add the tokenizer of the model\n"],
     );
     assert!(!place.path("new").exists());
 }

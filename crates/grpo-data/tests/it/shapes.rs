@@ -134,7 +134,7 @@ fn ten_rows_of_sharegpt() {
     // The same column, named, and messages of another name.
     let row = json!({"dialog": [{"from": "human", "value": "a"}], "chat": [{"role": "user", "content": "b"}]});
     let message = |text| PromptSource::Messages(vec![Message::new("user", text)]);
-    assert_eq!(read(&[row.clone()], "columns.prompt = 'chat'")[0].prompt, message("b"));
+    assert_eq!(read(std::slice::from_ref(&row), "columns.prompt = 'chat'")[0].prompt, message("b"));
     assert_eq!(read(&[row], "")[0].prompt, message("a"));
 }
 
@@ -232,14 +232,14 @@ fn arrays_are_read_element_by_element() {
 fn columns_are_named_with_dots() {
     let row = json!({"data": {"q": "2 + 2?", "gold": {"a": 4}}, "reply": "It is 4.", "prompt": "other", "fns": [{"name": "f"}]});
     let toml = "columns = { prompt = 'data.q', answer = 'data.gold.a', completion = 'reply', tools = 'fns' }";
-    let record = &read(&[row.clone()], toml)[0];
+    let record = &read(std::slice::from_ref(&row), toml)[0];
     assert_eq!(record.prompt, user("2 + 2?"));
     assert_eq!(record.completion, completion("It is 4."));
     assert_eq!(record.fields["answer"], 4);
     assert_eq!(record.fields["prompt"], "other");
     assert_eq!(record.tools, [json!({"name": "f"})]);
     // Only the answer is named.
-    let record = &read(&[row.clone()], "columns.answer = 'reply'\nanswer_extract = '(\\d+)'")[0];
+    let record = &read(std::slice::from_ref(&row), "columns.answer = 'reply'\nanswer_extract = '(\\d+)'")[0];
     assert_eq!(record.prompt, PromptSource::Text("other".to_owned()));
     assert_eq!(record.fields["answer"], "4");
     let missing =
@@ -269,7 +269,7 @@ fn system_messages_come_first_once() {
         json!({"prompt": [{"role": "user", "content": "q"}]}),
         json!({"conversations": [{"from": "human", "value": "q"}]}),
     ] {
-        assert_eq!(read(&[row.clone()], system)[0].prompt, both, "{row}");
+        assert_eq!(read(std::slice::from_ref(&row), system)[0].prompt, both, "{row}");
     }
     for role in ["system", "developer"] {
         let row =

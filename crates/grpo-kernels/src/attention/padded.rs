@@ -2,7 +2,8 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 
-use crate::attention_softmax::attention_softmax;
+use crate::Scoring;
+use crate::attention_softmax::capped_softmax;
 use crate::matmul::batched_matmul;
 use crate::packing::{Heads, Packing};
 use crate::visible::Visible;
@@ -17,10 +18,12 @@ pub fn padded_attention(
     keys: Tensor<2>,
     values: Tensor<2>,
     heads: Heads,
-    scale: f64,
+    scoring: impl Into<Scoring>,
     packing: &Packing,
     on_weights: impl FnOnce(Tensor<4>) -> Tensor<4>,
 ) -> Tensor<2> {
+    let scoring = scoring.into();
+    scoring.assert_fits(packing.is_causal());
     let Heads { heads, kv_heads, width } = heads;
     let padded = Padded::new(packing);
     let (batch, queries, all) = (padded.starts.len(), padded.queries, padded.keys);
@@ -31,6 +34,7 @@ pub fn padded_attention(
     let keys = split(keys, &padded.key_rows, all, kv_heads); // [s, kv, k, w]
     let values = split(values, &padded.key_rows, all, kv_heads);
     let visible = if packing.is_causal() { Visible::causal() } else { Visible::all() };
+    let visible = Visible { window: scoring.window, ..visible };
     let tokens: Vec<_> = padded.starts.iter().map(|&start| start..all).collect();
     // Heads that share keys are adjacent, so the product can treat them as additional rows instead
     // of copying the keys.
@@ -38,7 +42,7 @@ pub fn padded_attention(
     let grouped = query.reshape([batch, kv_heads, rows, width]);
     let scores =
         batched_matmul(grouped, keys.swap_dims(2, 3)).reshape([batch, heads, queries, all]);
-    let weights = on_weights(attention_softmax(scores, scale, &visible.within(tokens)));
+    let weights = on_weights(capped_softmax(scores, &scoring, &visible.within(tokens)));
     let grouped = weights.reshape([batch, kv_heads, rows, all]);
     let mixed = batched_matmul(grouped, values).reshape([batch, heads, queries, width]);
     take(mixed.swap_dims(1, 2).reshape([batch * queries, heads * width]), &padded.own_rows)

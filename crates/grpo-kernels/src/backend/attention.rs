@@ -11,14 +11,14 @@ use rayon::prelude::*;
 use super::{ternary, unary};
 use crate::chunks::zeros;
 use crate::tape::Operation;
-use crate::{Heads, Packing};
+use crate::{Heads, Packing, Scoring};
 use part::{Columns, Gradients, Inputs, NORMALIZERS, Part, Upstream, backward, forward};
 
 /// Attention settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
     pub(crate) heads: Heads,
-    pub(crate) scale: f32,
+    pub(crate) scoring: Scoring,
     pub(crate) packing: Packing,
 }
 
@@ -261,7 +261,9 @@ fn view<'a>(rows: &'a [Rows], of: &Attention) -> Inputs<'a> {
         other => unreachable!("attention takes one matrix or three, not {}", other.len()),
     };
     let causal = of.packing.is_causal();
-    Inputs { query, keys, values, heads: of.heads, scale: of.scale, causal }
+    let Scoring { scale, window, cap } = of.scoring;
+    let (scale, cap) = (scale as f32, cap.map(|cap| cap as f32));
+    Inputs { query, keys, values, heads: of.heads, scale, window, cap, causal }
 }
 
 fn tensor(values: Vec<f32>, rows: usize) -> FlexTensor {

@@ -7,6 +7,8 @@
 //! Sums are in the order of [`attention`](crate::attention) for packed sequences, so a token has the
 //! same output in sampling and in training, bit for bit.
 
+use std::ops::Range;
+
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
@@ -16,7 +18,7 @@ use rayon::prelude::*;
 use super::plan::{PAGE, Seen};
 use crate::flex::{matrix, primitive};
 use crate::prefetch::prefetch_all;
-use crate::{Heads, simd};
+use crate::{Heads, Scoring, simd};
 use grpo_runtime::available_threads;
 
 /// Smallest number of (row, head) pairs per task, unless there are fewer rows than threads.
@@ -75,7 +77,12 @@ impl HostPages {
         }
     }
 
-    pub(super) fn attend(&self, query: Tensor<2>, seen: &[Seen<'_>], scale: f32) -> Tensor<2> {
+    pub(super) fn attend(
+        &self,
+        query: Tensor<2>,
+        seen: &[Seen<'_>],
+        scoring: &Scoring,
+    ) -> Tensor<2> {
         let query = contiguous(query);
         let Heads { heads, kv_heads, width } = self.heads;
         let columns = heads * width;
@@ -95,7 +102,7 @@ impl HostPages {
         let tasks = tasks.into_par_iter().with_min_len(least);
         tasks.for_each_init(Vec::new, |buffer, (index, out, query, seen)| {
             let first = index * part / (group * width);
-            arch.dispatch(Attend { pages: self, first, seen, query, scale, buffer, out });
+            arch.dispatch(Attend { pages: self, first, seen, query, scoring, buffer, out });
         });
         Tensor::from_primitive::<Flex>(matrix(out, [seen.len(), columns]))
     }
@@ -112,7 +119,7 @@ struct Attend<'a> {
     seen: Seen<'a>,
     /// Queries of the heads, `[heads, width]`.
     query: &'a [f32],
-    scale: f32,
+    scoring: &'a Scoring,
     /// Buffer for the scores, `[heads, positions]`, their totals, `[heads]`, and the scaled queries.
     buffer: &'a mut Vec<f32>,
     /// Same shape as `query`.
@@ -124,10 +131,15 @@ impl WithSimd for Attend<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { pages, first, seen, query, scale, buffer, out } = self;
+        let Self { pages, first, seen, query, scoring, buffer, out } = self;
+        let (scale, cap) = (scoring.scale as f32, scoring.cap.map(|cap| cap as f32));
         let Heads { heads, kv_heads, width } = pages.heads;
         let (group, block) = (heads / kv_heads, width * PAGE);
-        let used = &seen.pages[..seen.positions.div_ceil(PAGE)];
+        // Pages before the window of the row are not read. Positions are relative to the first that is.
+        let first_visible = seen.first(scoring);
+        let skipped = first_visible / PAGE;
+        let used = &seen.pages[skipped..seen.positions.div_ceil(PAGE)];
+        let visible = first_visible - skipped * PAGE..seen.positions - skipped * PAGE;
         let columns = used.len() * PAGE;
         let count = query.len() / width;
         buffer.clear();
@@ -152,13 +164,16 @@ impl WithSimd for Attend<'_> {
             }
         }
         for (scores, total) in scores.chunks_mut(columns).zip(totals.iter_mut()) {
-            *total = exponentials(scores, seen.positions);
+            if let Some(cap) = cap {
+                scores.iter_mut().for_each(|score| *score = simd::capped(*score, cap));
+            }
+            *total = exponentials(scores, visible.clone());
         }
         out.fill(0.0);
         for (i, &page) in used.iter().enumerate() {
             let values = &pages.values[start_of(page)..];
             let next = used.get(i + 1).map(|&next| &pages.values[start_of(next)..]);
-            let positions = i * PAGE..seen.positions.min((i + 1) * PAGE);
+            let positions = i * PAGE..visible.end.min((i + 1) * PAGE);
             let of_heads = scores.chunks(columns).zip(out.chunks_mut(width)).enumerate();
             for (head, (weights, out)) in of_heads {
                 let here = head / group * block..(head / group + 1) * block;
@@ -193,12 +208,14 @@ fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
 
 /// Replaces each visible score with `exp(x − max)` and the others with 0. Returns the sum.
 #[inline(always)]
-fn exponentials(scores: &mut [f32], visible: usize) -> f32 {
-    let (visible, hidden) = scores.split_at_mut(visible);
+fn exponentials(scores: &mut [f32], visible: Range<usize>) -> f32 {
+    let (before, hidden) = scores.split_at_mut(visible.end);
+    let (before, visible) = before.split_at_mut(visible.start);
     let max = simd::max(visible);
     for x in visible {
         *x = simd::exp(*x - max);
     }
+    before.fill(0.0);
     hidden.fill(0.0);
     simd::sum([&*scores], |[x]| x)
 }

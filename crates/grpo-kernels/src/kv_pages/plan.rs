@@ -47,8 +47,15 @@ pub(super) struct OnGpu {
 pub(super) struct Seen<'a> {
     /// Pages of the sequence, in order. There may be more after those of the row.
     pub(super) pages: &'a [u32],
-    /// Number of visible positions, at least 1.
+    /// Number of positions up to the row's own, at least 1. They are visible, as far as a window reaches.
     pub(super) positions: usize,
+}
+
+impl Seen<'_> {
+    /// Returns the first visible position.
+    pub(super) fn first(&self, scoring: &crate::Scoring) -> usize {
+        scoring.first_visible(self.positions - 1)
+    }
 }
 
 impl PagePlan {

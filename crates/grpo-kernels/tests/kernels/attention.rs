@@ -1,7 +1,9 @@
 //! Attention over packed sequences.
 
 use burn::tensor::Tensor;
-use grpo_kernels::{Heads, Packing, Sequence, attention, joint_attention, padded_attention};
+use grpo_kernels::{
+    Heads, Packing, Scoring, Sequence, attention, joint_attention, padded_attention,
+};
 use proptest::prelude::*;
 
 use crate::support::{assert_close, bits, device, finite_differences, host, tensor, values};
@@ -27,7 +29,8 @@ fn packed(sequences: &[(usize, Option<usize>)], causal: bool) -> Packing {
 
 /// Reference implementation that handles each query–key pair separately. `x` is
 /// `[rows][queries, keys, values]`.
-fn oracle(x: &[f64], heads: Heads, scale: f64, packing: &Packing) -> Vec<f64> {
+fn oracle(x: &[f64], heads: Heads, scoring: Scoring, packing: &Packing) -> Vec<f64> {
+    let Scoring { scale, window, cap } = scoring;
     let (of_queries, of_keys) = (heads.query_columns(), heads.key_columns());
     let columns = of_queries + 2 * of_keys;
     let mut out = vec![0.0; packing.rows() * of_queries];
@@ -38,13 +41,17 @@ fn oracle(x: &[f64], heads: Heads, scale: f64, packing: &Packing) -> Vec<f64> {
                 let kv_head = head * heads.kv_heads / heads.heads;
                 let part = |row: usize, first: usize| &x[row * columns + first..][..heads.width];
                 let query = part(row, head * heads.width);
+                let position = packing.prefix(index).len() + row - sequence.rows.start;
                 let weights: Vec<f64> = keys
                     .iter()
-                    .map(|&key| {
+                    .enumerate()
+                    .map(|(place, &key)| {
                         let of_key = part(key, of_queries + kv_head * heads.width);
                         let dot: f64 = query.iter().zip(of_key).map(|(q, k)| q * k).sum();
-                        let sees = !packing.is_causal() || key <= row;
-                        if sees { (scale * dot).exp() } else { 0.0 }
+                        let is_later = packing.is_causal() && place > position;
+                        let is_too_far = window.is_some_and(|window| place + window <= position);
+                        let score = cap.map_or(scale * dot, |cap| cap * (scale * dot / cap).tanh());
+                        if is_later || is_too_far { 0.0 } else { score.exp() }
                     })
                     .collect();
                 let total: f64 = weights.iter().sum();
@@ -61,16 +68,16 @@ fn oracle(x: &[f64], heads: Heads, scale: f64, packing: &Packing) -> Vec<f64> {
     out
 }
 
-fn plain_joint(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Tensor<2> {
+fn plain_joint(x: Tensor<2>, heads: Heads, scoring: Scoring, packing: &Packing) -> Tensor<2> {
     let (queries, keys) = (heads.query_columns(), heads.key_columns());
     let part = |start: usize, length: usize| x.clone().narrow(1, start, length);
     let parts = [part(0, queries), part(queries, keys), part(queries + keys, keys)];
     let [query, keys, values] = parts;
-    padded_attention(query, keys, values, heads, scale, packing, |weights| weights)
+    padded_attention(query, keys, values, heads, scoring, packing, |weights| weights)
 }
 
 /// Attention with three separate matrices.
-fn separate(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Tensor<2> {
+fn separate(x: Tensor<2>, heads: Heads, scoring: Scoring, packing: &Packing) -> Tensor<2> {
     let (queries, keys) = (heads.query_columns(), heads.key_columns());
     let part = |start: usize, length: usize| x.clone().narrow(1, start, length) * 1.0;
     attention(
@@ -78,33 +85,37 @@ fn separate(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Tensor
         part(queries, keys),
         part(queries + keys, keys),
         heads,
-        scale,
+        scoring,
         packing,
     )
 }
 
-type Operation = fn(Tensor<2>, Heads, f64, &Packing) -> Tensor<2>;
+type Operation = fn(Tensor<2>, Heads, Scoring, &Packing) -> Tensor<2>;
 
 /// Checks the values and gradients of all variants. Gradients of small inputs are compared with
 /// finite differences, others with the plain version.
 #[track_caller]
 fn check(heads: Heads, packing: &Packing) {
+    check_scoring(heads, scale(heads.width).into(), packing);
+}
+
+#[track_caller]
+fn check_scoring(heads: Heads, scoring: Scoring, packing: &Packing) {
     let device = device().autodiff();
     let columns = heads.query_columns() + 2 * heads.key_columns();
     let shape = [packing.rows(), columns];
     let n = shape[0] * columns;
     let (x, w) = (values(n, 3), values(packing.rows() * heads.query_columns(), 4));
-    let scale = scale(heads.width);
-    let expected = oracle(&x, heads, scale, packing);
+    let expected = oracle(&x, heads, scoring, packing);
     let run = |operation: Operation| {
         let input = tensor(&x, shape, &device).require_grad();
-        let output = operation(input.clone(), heads, scale, packing);
+        let output = operation(input.clone(), heads, scoring, packing);
         let weights = tensor(&w, output.dims(), &device);
         let gradients = (output.clone() * weights).sum().backward();
         (host(output), host(input.grad(&gradients).unwrap()))
     };
     let slopes =
-        (n < 600).then(|| finite_differences(&x, |x| oracle(x, heads, scale, packing), &w));
+        (n < 600).then(|| finite_differences(&x, |x| oracle(x, heads, scoring, packing), &w));
     let (_, of_plain) = run(plain_joint);
     for operation in [joint_attention as Operation, separate, plain_joint] {
         let (output, gradient) = run(operation);
@@ -128,6 +139,31 @@ fn small_sequences_of_every_kind() {
                 heads,
                 &packed(&[(2, None), (1, None), (2, Some(1)), (3, Some(0)), (1, Some(1))], causal),
             );
+        }
+    }
+}
+
+/// Windows of one token, of about a register, a page and a task, and longer than the sequence. Bounds
+/// that are reached and that are not.
+#[test]
+fn windows_and_bounds_of_scores() {
+    let small = Heads { heads: 2, kv_heads: 1, width: 2 };
+    let bounded = |scale: f64, window, cap| Scoring { window, cap, ..scale.into() };
+    for window in [1, 2, 3, 7, 40] {
+        let scoring = bounded(0.5, Some(window), None);
+        check_scoring(small, scoring, &packed(&[(5, None), (3, Some(0)), (9, None)], true));
+    }
+    for cap in [0.3, 2.0, 50.0] {
+        let scoring = bounded(0.5, Some(3), Some(cap));
+        check_scoring(small, scoring, &packed(&[(5, None), (3, Some(0)), (2, None)], true));
+        check_scoring(small, bounded(0.5, None, Some(cap)), &packed(&[(6, None)], false));
+    }
+    let heads = Heads { heads: 2, kv_heads: 1, width: 20 };
+    for window in [1, 15, 16, 17, 33, 100, 130, 500] {
+        for cap in [None, Some(1.0)] {
+            let scoring = bounded(scale(20), Some(window), cap);
+            let sequences = [(127, None), (150, Some(0)), (40, None), (15, Some(0))];
+            check_scoring(heads, scoring, &packed(&sequences, true));
         }
     }
 }
@@ -257,7 +293,7 @@ proptest! {
         ));
         // A score is the sum of 40 products, with an error of about 4e-7. The relative error of its
         // weight is the same. The largest observed error in the mean of 91 values is 6.2e-7.
-        assert_close(&got, &oracle(&x, heads, scale, &packing), 1.5e-6);
+        assert_close(&got, &oracle(&x, heads, scale.into(), &packing), 1.5e-6);
     }
 }
 

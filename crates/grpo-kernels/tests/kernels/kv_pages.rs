@@ -1,7 +1,7 @@
 //! Attention over paged keys and values.
 
 use burn::tensor::Tensor;
-use grpo_kernels::{Heads, KvPages, PAGE, Packing, PagePlan, Sequence, attention, is_cpu};
+use grpo_kernels::{Heads, KvPages, PAGE, Packing, PagePlan, Scoring, Sequence, attention, is_cpu};
 
 use crate::support::{assert_close, bits, device, host, tensor, values};
 
@@ -80,7 +80,8 @@ impl Case {
     }
 
     /// Computes attention from the definition in f64.
-    fn oracle(&self, query: &[f64], seen: Seen, scale: f64) -> Vec<f64> {
+    fn oracle(&self, query: &[f64], seen: Seen, scoring: Scoring) -> Vec<f64> {
+        let Scoring { scale, window, cap } = scoring;
         let Heads { heads, kv_heads, width } = self.heads;
         let columns = self.heads.key_columns();
         (0..heads)
@@ -94,7 +95,10 @@ impl Case {
                 let weights: Vec<f64> = (0..seen.positions)
                     .map(|at| {
                         let keys = of(&self.keys, at);
-                        (scale * query.iter().zip(keys).map(|(q, k)| q * k).sum::<f64>()).exp()
+                        let score = scale * query.iter().zip(keys).map(|(q, k)| q * k).sum::<f64>();
+                        let score = cap.map_or(score, |cap| cap * (score / cap).tanh());
+                        let is_too_far = window.is_some_and(|window| at + window < seen.positions);
+                        if is_too_far { 0.0 } else { score.exp() }
                     })
                     .collect();
                 let total: f64 = weights.iter().sum();
@@ -127,6 +131,15 @@ fn seen() -> Vec<Seen> {
     PAGES.iter().zip(LENGTHS).flat_map(of).collect()
 }
 
+/// Without a window, and with windows around the borders of pages, with and without a cap.
+fn scorings(scale: f64) -> impl Iterator<Item = Scoring> {
+    let windows = [None, Some(1), Some(5), Some(PAGE), Some(PAGE + 1), Some(3 * PAGE), Some(1000)];
+    let caps = [None, Some(0.5)];
+    windows
+        .into_iter()
+        .flat_map(move |window| caps.map(|cap| Scoring { window, cap, ..scale.into() }))
+}
+
 #[test]
 fn both_stores_match_the_definition() {
     for heads in shapes() {
@@ -134,15 +147,18 @@ fn both_stores_match_the_definition() {
         let seen = seen();
         let (n, columns) = (seen.len(), heads.query_columns());
         let query = values(n * columns, 3);
-        let expected: Vec<f64> = query
-            .chunks(columns)
-            .zip(&seen)
-            .flat_map(|(query, &seen)| case.oracle(query, seen, SCALE))
-            .collect();
-        for pages in [KvPages::new(heads, &device()), KvPages::plain(heads, &device())] {
-            let pages = case.fill(pages);
-            let input = tensor(&query, [n, columns], &device());
-            assert_close(&host(pages.attend(input, &reading(&seen), SCALE)), &expected, 1e-6);
+        let both = [KvPages::new(heads, &device()), KvPages::plain(heads, &device())]
+            .map(|pages| case.fill(pages));
+        for scoring in scorings(SCALE) {
+            let expected: Vec<f64> = query
+                .chunks(columns)
+                .zip(&seen)
+                .flat_map(|(query, &seen)| case.oracle(query, seen, scoring))
+                .collect();
+            for pages in &both {
+                let input = tensor(&query, [n, columns], &device());
+                assert_close(&host(pages.attend(input, &reading(&seen), scoring)), &expected, 1e-6);
+            }
         }
     }
 }
@@ -192,7 +208,6 @@ fn pages_have_the_bits_of_packed_sequences() {
             let mut plan = PagePlan::new();
             plan.push(&(0..n.div_ceil(PAGE) as u32).collect::<Vec<_>>(), 0..n);
             pages.write(keys.clone(), values.clone(), &plan);
-            let expected = bits(pages.attend(query.clone(), &plan, 0.3));
             let sequences = match prompt {
                 0 => vec![Sequence { rows: 0..n, behind: None }],
                 _ => vec![
@@ -201,8 +216,12 @@ fn pages_have_the_bits_of_packed_sequences() {
                 ],
             };
             let packing = Packing::new(sequences, true);
-            let packed = attention(query, keys, values, heads, 0.3, &packing);
-            assert_eq!(bits(packed), expected, "{heads:?}, {own} behind {prompt}");
+            for scoring in scorings(0.3) {
+                let expected = bits(pages.attend(query.clone(), &plan, scoring));
+                let (keys, values) = (keys.clone(), values.clone());
+                let packed = attention(query.clone(), keys, values, heads, scoring, &packing);
+                assert_eq!(bits(packed), expected, "{heads:?}, {scoring:?}, {own} behind {prompt}");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ pub static BERT: FamilyKind = FamilyKind {
         "an encoder (bert), which does not predict next tokens; use a causal language model",
     ),
     ..FamilyKind::new("bert", NAMES, describe)
+        .with_models("BERT, MiniLM, as embedders of rewards", "")
 };
 
 const NAMES: Names = Names {

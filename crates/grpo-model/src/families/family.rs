@@ -11,6 +11,10 @@ use crate::names::Names;
 pub struct FamilyKind {
     /// Value of `model_type` in `config.json`.
     pub name: &'static str,
+    /// Which models it has, for people who look for theirs.
+    pub models: &'static str,
+    /// Options that a `config.json` of this family can have and that are refused. Empty if there are none.
+    pub refuses: &'static str,
     /// What its models are instead, and how they are used, if they do not continue text from left to
     /// right: for example "an encoder (bert), which does not predict next tokens".
     pub not_causal: Option<&'static str>,
@@ -40,7 +44,14 @@ impl FamilyKind {
         names: Names,
         describe: fn(&Fields<'_>) -> Result<Description, String>,
     ) -> Self {
-        Self { name, not_causal: None, vocabulary: None, names, describe }
+        let (models, refuses) = ("", "");
+        Self { name, models, refuses, not_causal: None, vocabulary: None, names, describe }
+    }
+
+    /// Says which models the family has, and which of their options are refused.
+    #[must_use]
+    pub const fn with_models(self, models: &'static str, refuses: &'static str) -> Self {
+        Self { models, refuses, ..self }
     }
 
     /// Returns whether the models continue text from left to right.

@@ -9,7 +9,8 @@ use crate::description::{Activation, Description, HeadKind, NormKind};
 use crate::names::Names;
 
 /// The family `gpt2`.
-pub(super) static GPT2: FamilyKind = FamilyKind::new("gpt2", NAMES, describe);
+pub(super) static GPT2: FamilyKind = FamilyKind::new("gpt2", NAMES, describe)
+    .with_models("GPT-2, DistilGPT2", "scaling by layer, attention to an encoder");
 
 const NAMES: Names = Names {
     prefix: "transformer.",

@@ -4,9 +4,15 @@
 mod bert;
 mod family;
 mod fields;
+mod gemma3;
 mod gpt2;
+mod granite;
 mod llama;
+mod mistral;
+mod olmo;
+mod positions;
 mod registry;
+mod smollm3;
 
 pub use bert::BERT;
 pub use family::{FamilyKind, VocabularyFile};
@@ -16,7 +22,19 @@ pub use registry::{Families, ModelFormats};
 
 impl Default for Families {
     fn default() -> Self {
-        use llama::{LLAMA, QWEN2, QWEN3};
-        Self::none().with([&gpt2::GPT2, &LLAMA, &QWEN2, &QWEN3, &BERT])
+        Self::none().with([
+            &gpt2::GPT2,
+            &llama::LLAMA,
+            &llama::QWEN2,
+            &llama::QWEN3,
+            &mistral::MISTRAL,
+            &mistral::MINISTRAL,
+            &granite::GRANITE,
+            &smollm3::SMOLLM3,
+            &olmo::OLMO2,
+            &olmo::OLMO3,
+            &gemma3::GEMMA3,
+            &BERT,
+        ])
     }
 }

@@ -11,6 +11,7 @@ mod families;
 mod files;
 mod gguf;
 mod gradients;
+mod hub_families;
 mod layouts;
 mod options;
 mod oracle;

@@ -14,7 +14,13 @@ use crate::support::{
 };
 
 static SCALED: FamilyKind = FamilyKind::new("scaled", OTHER.names, |fields| {
-    let scales = Scales { embedding: 3.0, attention: Some(0.7), residual: 0.4, logits: 0.25 };
+    let scales = Scales {
+        embedding: 3.0,
+        attention: Some(0.7),
+        residual: 0.4,
+        logits: 0.25,
+        ..Scales::default()
+    };
     Ok(Description { scales, ..(OTHER.describe)(fields)? })
 });
 

@@ -102,6 +102,11 @@ pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
+/// Returns the values of a tensor as bits.
+pub(crate) fn bits_of<const D: usize>(tensor: Tensor<D>) -> Vec<u32> {
+    tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
+}
+
 #[track_caller]
 pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len());

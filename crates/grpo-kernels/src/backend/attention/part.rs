@@ -6,10 +6,11 @@ use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
 use super::tiles::{
-    GROUP, Lanes, ROWS, ROWS_AVX512, exponentiate, hide, largest, mix, scores, spread, totals,
+    GROUP, Lanes, ROWS, ROWS_AVX512, capped, exponentiate, hide, largest, mix, scores, spread,
+    totals,
 };
-use crate::Heads;
 use crate::simd::{self, LANES};
+use crate::{Heads, PAGE};
 
 /// A range of adjacent matrix columns.
 #[derive(Clone, Copy)]
@@ -37,6 +38,9 @@ pub(super) struct Inputs<'a> {
     pub(super) heads: Heads,
     /// Factor applied to the scores.
     pub(super) scale: f32,
+    /// See [`Scoring`](crate::Scoring).
+    pub(super) window: Option<usize>,
+    pub(super) cap: Option<f32>,
     pub(super) causal: bool,
 }
 
@@ -104,17 +108,21 @@ fn forward_with<const FMA: bool, const N: usize>(
         if head % (heads / kv_heads) == 0 {
             tiles.pack(inputs, part, head / (heads / kv_heads));
         }
-        for block in Block::all(part, inputs.causal) {
+        for block in Block::all(part, inputs) {
             block.transposed(&inputs.query, head * width, width, inputs.scale, &mut query);
-            let weights = &mut tiles.weights[..block.seen.next_multiple_of(GROUP)];
-            scores::<FMA, N>(&query, tiles.keys.as_flattened(), weights);
-            let weights = &mut weights[..block.seen];
-            hide(&mut weights[block.seen_by_all..], f32::NEG_INFINITY);
+            let (first, count) = (block.first_vector(padded), block.seen - block.skipped);
+            let weights = &mut tiles.weights[..count.next_multiple_of(GROUP)];
+            scores::<FMA, N>(&query, tiles.keys[first..].as_flattened(), weights);
+            if let Some(cap) = inputs.cap {
+                capped(weights, cap);
+            }
+            let weights = &mut weights[..count];
+            block.hide(weights, f32::NEG_INFINITY);
             let largest = largest(weights);
             exponentiate(weights, &largest);
-            hide(&mut weights[block.seen_by_all..], 0.0);
+            block.hide(weights, 0.0);
             let sums = totals(weights);
-            mix::<FMA>(weights, &tiles.values, &mut mixed);
+            mix::<FMA>(weights, &tiles.values[first..], &mut mixed);
             for (query, row) in block.queries.clone().enumerate() {
                 let row = row - part.queries.start;
                 let inverse = 1.0 / sums[query];
@@ -180,6 +188,7 @@ fn backward_with<const FMA: bool, const N: usize>(
     let mut tiles = Tiles::new(part.keys(inputs.causal), padded);
     tiles.pack(inputs, part, kv_head);
     let mut score_gradients = vec![[0.0; LANES]; tiles.weights.len()];
+    let mut slopes = vec![[0.0; LANES]; inputs.cap.map_or(0, |_| tiles.weights.len())];
     let [mut query, mut gradient] = [0, 1].map(|_| vec![[0.0; LANES]; padded]);
     let [mut query_rows, mut gradient_rows, mut mixed] =
         [0, 1, 2].map(|_| vec![[0.0; LANES]; padded]);
@@ -191,7 +200,7 @@ fn backward_with<const FMA: bool, const N: usize>(
         padded,
     };
     for head in kv_head * group..(kv_head + 1) * group {
-        for block in Block::all(part, inputs.causal) {
+        for block in Block::all(part, inputs) {
             block.transposed(&inputs.query, head * width, width, inputs.scale, &mut query);
             block.transposed(&dy, head * width, width, 1.0, &mut gradient);
             block.rows(&inputs.query, head * width, width, inputs.scale, &mut query_rows);
@@ -199,25 +208,36 @@ fn backward_with<const FMA: bool, const N: usize>(
             let [largest, inverse, dots] = block.of_queries(head, &inputs.heads, upstream);
 
             // Recompute the attention weights.
-            let keys = block.seen.next_multiple_of(GROUP);
+            let (first, count) = (block.first_vector(padded), block.seen - block.skipped);
+            let keys = count.next_multiple_of(GROUP);
             let weights = &mut tiles.weights[..keys];
-            scores::<FMA, N>(&query, tiles.keys.as_flattened(), weights);
-            exponentiate(&mut weights[..block.seen], &largest);
-            hide(&mut weights[block.seen_by_all..block.seen], 0.0);
-            weights[block.seen..].fill([0.0; LANES]);
+            scores::<FMA, N>(&query, tiles.keys[first..].as_flattened(), weights);
+            if let Some(cap) = inputs.cap {
+                capped(weights, cap);
+                set_slopes(&mut slopes, weights, cap);
+            }
+            exponentiate(&mut weights[..count], &largest);
+            block.hide(&mut weights[..count], 0.0);
+            weights[count..].fill([0.0; LANES]);
             // The gradient of a weight is dy · v. The gradient of a score is
             // weight · (dy · v − dy · y).
             let of_scores = &mut score_gradients[..keys];
-            scores::<FMA, N>(&gradient, tiles.values.as_flattened(), of_scores);
+            scores::<FMA, N>(&gradient, tiles.values[first..].as_flattened(), of_scores);
             for (weights, of_scores) in weights.iter_mut().zip(of_scores.iter_mut()) {
                 for lane in 0..LANES {
                     weights[lane] *= inverse[lane];
                     of_scores[lane] = weights[lane] * (of_scores[lane] - dots[lane]);
                 }
             }
-            spread::<FMA>(weights, &gradient_rows, &mut gradients.values);
-            spread::<FMA>(of_scores, &query_rows, &mut gradients.keys);
-            mix::<FMA>(of_scores, &tiles.keys, &mut mixed);
+            let slopes = slopes.as_flattened();
+            of_scores
+                .as_flattened_mut()
+                .iter_mut()
+                .zip(slopes)
+                .for_each(|(dy, slope)| *dy *= slope);
+            spread::<FMA>(weights, &gradient_rows, &mut gradients.values[first..]);
+            spread::<FMA>(of_scores, &query_rows, &mut gradients.keys[first..]);
+            mix::<FMA>(of_scores, &tiles.keys[first..], &mut mixed);
             for (query, row) in block.queries.clone().enumerate() {
                 let column = (head - kv_head * group) * width;
                 let row = (row - part.queries.start) * group * width + column;
@@ -229,6 +249,14 @@ fn backward_with<const FMA: bool, const N: usize>(
         }
     }
     gradients
+}
+
+/// Sets the derivatives of capped scores with respect to the scores before.
+#[inline(always)]
+fn set_slopes(slopes: &mut [Lanes], capped: &[Lanes], cap: f32) {
+    for (slope, &score) in slopes.as_flattened_mut().iter_mut().zip(capped.as_flattened()) {
+        *slope = 1.0 - (score / cap) * (score / cap);
+    }
 }
 
 /// Keys and values of one head, laid out for the inner loops, and a buffer for scores.
@@ -267,21 +295,50 @@ struct Block {
     /// Query range, relative to the first row of the sequence.
     queries: Range<usize>,
     first_row: usize,
-    /// Number of keys visible to the last query, and number of keys visible to all queries.
+    /// Number of keys that no query sees because their windows begin later. Only whole pages.
+    skipped: usize,
+    /// Number of keys up to the last that the last query sees, and up to the last that all see.
     seen: usize,
     seen_by_all: usize,
+    window: Option<usize>,
 }
 
 impl Block {
     #[inline(always)]
-    fn all(part: &Part, causal: bool) -> impl Iterator<Item = Self> {
+    fn all(part: &Part, inputs: &Inputs<'_>) -> impl Iterator<Item = Self> {
+        let Inputs { causal, window, .. } = *inputs;
         let (prefix, own, queries) = (part.prefix.len(), part.own.clone(), part.queries.clone());
         queries.clone().step_by(LANES).map(move |start| {
             let queries = start..queries.end.min(start + LANES);
             let seen = prefix + if causal { queries.end } else { own.len() };
             let seen_by_all = if causal { prefix + start + 1 } else { seen };
-            Self { first_row: own.start + start, queries, seen, seen_by_all }
+            let unseen = window.map_or(0, |window| (prefix + start + 1).saturating_sub(window));
+            let skipped = unseen / PAGE * PAGE;
+            Self { first_row: own.start + start, queries, skipped, seen, seen_by_all, window }
         })
+    }
+
+    /// Returns the place of the first key that is not skipped among the vectors of all keys.
+    #[inline(always)]
+    fn first_vector(&self, padded: usize) -> usize {
+        self.skipped * padded / LANES
+    }
+
+    /// Sets the scores that a query does not see to `value`. The keys begin behind the skipped ones.
+    #[inline(always)]
+    fn hide(&self, keys: &mut [Lanes], value: f32) {
+        hide(&mut keys[self.seen_by_all - self.skipped..], value);
+        let Some(window) = self.window else { return };
+        // Windows are only causal, so all keys up to the first query's are visible to all.
+        let (position, last) = (self.seen_by_all, self.queries.len() - 1);
+        // Queries that are missing see as much as the last one, so that nothing is divided by 0.
+        let first = |query: usize| (position + query.min(last)).saturating_sub(window);
+        let partly = first(last).saturating_sub(self.skipped);
+        for (key, lanes) in keys[..partly].iter_mut().enumerate() {
+            for (query, lane) in lanes.iter_mut().enumerate() {
+                *lane = if self.skipped + key < first(query) { value } else { *lane };
+            }
+        }
     }
 
     /// Writes the block as `[width][queries]`. Missing queries are 0.

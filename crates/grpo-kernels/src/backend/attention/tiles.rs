@@ -128,6 +128,14 @@ pub(super) fn largest(scores: &[Lanes]) -> Lanes {
     largest
 }
 
+/// Replaces each score with `cap · tanh(score / cap)`.
+#[inline(always)]
+pub(super) fn capped(scores: &mut [Lanes], cap: f32) {
+    for score in scores.as_flattened_mut() {
+        *score = simd::capped(*score, cap);
+    }
+}
+
 /// Replaces each score with `exp(score − largest)`.
 #[inline(always)]
 pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) {

@@ -283,7 +283,7 @@ impl Sizes<'_> {
         let kv = (2 * it.kv_heads * it.head_width) as f64;
         let middle = match it.activation {
             Activation::Gelu | Activation::GeluTanh => 2.0,
-            Activation::SwiGlu => 3.0,
+            Activation::SwiGlu | Activation::GeGluTanh => 3.0,
         } * it.mlp_width as f64;
         let block = 6.0 * width + 2.0 * heads + kv + middle;
         let kept = if checkpointing { layers * width + 2.0 * block } else { layers * block };
@@ -305,7 +305,7 @@ impl Sizes<'_> {
         let attention = (it.heads + 2 * it.kv_heads) * it.head_width;
         let mlp = match it.activation {
             Activation::Gelu | Activation::GeluTanh => it.mlp_width,
-            Activation::SwiGlu => 2 * it.mlp_width,
+            Activation::SwiGlu | Activation::GeGluTanh => 2 * it.mlp_width,
         };
         let outputs = (it.layers * (attention + mlp + 2 * it.width)) as f64;
         let limit = MOST_KEPT_ACTIVATIONS as f64 / 4.0;
