@@ -233,3 +233,18 @@ pub(crate) struct ManArguments {
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }
+
+impl Command {
+    /// Returns the options that name models and adapters: folders, or names of the hub.
+    pub(crate) fn models(&mut self) -> Vec<&mut PathBuf> {
+        let (model, adapter) = match self {
+            Self::Sample(SampleArguments { model, adapter, .. })
+            | Self::Logprob(LogprobArguments { model, adapter, .. })
+            | Self::Attention(AttentionArguments { model, adapter, .. }) => (model, adapter.as_mut()),
+            Self::Merge(MergeArguments { model, adapter, .. }) => (model, Some(adapter)),
+            Self::Export(ExportArguments { run, .. }) => (run, None),
+            _ => return Vec::new(),
+        };
+        std::iter::once(model).chain(adapter).collect()
+    }
+}

@@ -21,7 +21,6 @@ pub use self::records::references;
 pub use self::rows::row;
 pub use self::rows::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
 pub use self::text::TEXT_SUITE;
-use crate::args::model_or_name;
 use crate::output::{four_decimals, say_aside};
 
 /// A set of metrics for one kind of text.
@@ -154,7 +153,7 @@ pub struct SuiteOptions {
     pub training: Option<PathBuf>,
     /// Encoder for BERTScore against the references: folder or name of a BERT model in the format of
     /// sentence-transformers
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Metrics")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Metrics")]
     pub bertscore: Option<PathBuf>,
     /// Seed of the bootstrap intervals
     #[arg(long, default_value_t = 42, help_heading = "Metrics")]

@@ -65,6 +65,19 @@ pub fn model_folder(path: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Replaces names of models and adapters by their folders. See [`model_folder`].
+///
+/// # Errors
+/// Returns an error if a name is not valid, or if its files cannot be downloaded.
+pub fn find_folders<'a>(
+    folders: impl IntoIterator<Item = &'a mut PathBuf>,
+) -> anyhow::Result<()> {
+    folders.into_iter().try_for_each(|folder| {
+        *folder = model_folder(folder)?;
+        Ok(())
+    })
+}
+
 /// Keys whose text is the folder of a model, wherever they are in a configuration.
 const FOLDER_KEYS: [&str; 5] = ["adapter", "infiller", "judge", "second_judge", "start"];
 

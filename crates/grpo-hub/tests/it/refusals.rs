@@ -108,7 +108,7 @@ fn limits_on_requests() {
     });
     let start = std::time::Instant::now();
     model(&settings(&server, folder.path()), "a/b").unwrap();
-    assert!(start.elapsed() >= Duration::from_millis(300 * 5));
+    assert!(start.elapsed() >= Duration::from_millis(300 * 3));
 }
 
 #[test]

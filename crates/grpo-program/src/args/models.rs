@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use grpo_gguf::StoredType;
 use grpo_model::{StoredAs, WeightPrecision};
-use grpo_task::args::{MEMORY, model_or_name, precision};
+use grpo_task::args::{MEMORY, precision};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -13,10 +13,10 @@ use grpo_task::args::{MEMORY, model_or_name, precision};
   grpo logprob --model data/molecules/prior --input molecules.jsonl --full distributions.parquet")]
 pub(crate) struct LogprobArguments {
     /// Model folder, GGUF file, or a name of the Hugging Face hub (org/name)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) adapter: Option<PathBuf>,
     /// Completion file (JSON lines or Parquet) with `prompt` and `completion` (text or ids), or
     /// with `prompt_ids` and `completion_ids`; ids need no tokenizer
@@ -54,10 +54,10 @@ Weights that would not be finite are refused. README.md is a model card: base mo
 evaluation and how to load the model, as far as they are known.")]
 pub(crate) struct MergeArguments {
     /// Model on which the adapter was trained: a folder, a GGUF file, or a name of the Hugging Face hub
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) adapter: PathBuf,
     /// Model folder to create
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]

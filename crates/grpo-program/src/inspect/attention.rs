@@ -7,7 +7,6 @@ use clap::Args;
 use grpo_data::{ChatOptions, PromptSource, counted};
 use grpo_model::WeightPrecision;
 use grpo_report::AttentionMaps;
-use grpo_task::args::model_or_name;
 use grpo_task::device;
 use grpo_task::models::{Trained, read, warn_about};
 use grpo_task::output::{FileInPlace, Formats, say_aside};
@@ -28,11 +27,11 @@ pub(crate) struct AttentionArguments {
     #[arg(value_name = "TEXT", help_heading = "Input")]
     text: String,
     /// Model folder, GGUF file, or a name of the Hugging Face hub (org/name)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
-    model: PathBuf,
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
+    pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
-    adapter: Option<PathBuf>,
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
+    pub(crate) adapter: Option<PathBuf>,
     /// File to write: a picture (.svg) or all weights (.json)
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: PathBuf,

@@ -5,16 +5,15 @@
 //! a licence comes from files of others.
 
 mod base;
+mod rows;
 mod run;
 
-use std::fmt::{self, Write};
-use std::path::Path;
-
-use grpo_task::output::say_aside;
+use std::fmt;
 
 use crate::markdown::{markdown_text, yaml_text};
 
 pub(crate) use self::base::Base;
+use self::rows::Rows;
 pub(crate) use self::run::{TrainedBy, run_of};
 
 /// What a folder contains.
@@ -41,20 +40,6 @@ pub(crate) struct Card<'a> {
     pub(crate) contents: Contents<'a>,
     /// Whether the model has a chat template.
     pub(crate) has_chat: bool,
-}
-
-impl TrainedBy {
-    /// Reads the run to which a model or adapter folder belongs. If its files are damaged, a note is printed, and
-    /// the card does not describe the run.
-    pub(crate) fn of(trained: &Path) -> Option<Self> {
-        Self::read(trained).unwrap_or_else(|error| {
-            say_aside(format_args!(
-                "note: the model card does not describe the run of {}: {error:#}",
-                trained.display()
-            ));
-            None
-        })
-    }
 }
 
 impl fmt::Display for Card<'_> {
@@ -146,30 +131,6 @@ impl Card<'_> {
             }
         }
         f.write_str("```\n")
-    }
-}
-
-/// Rows of a table.
-#[derive(Debug, Default)]
-struct Rows(Vec<Vec<String>>);
-
-impl Rows {
-    /// Adds a row whose cells are escaped.
-    fn add(&mut self, cells: &[&str]) {
-        self.0.push(cells.iter().map(|cell| markdown_text(cell)).collect());
-    }
-
-    /// Returns the table, followed by an empty line. Without rows, it is empty.
-    fn table(&self, head: &[&str]) -> String {
-        let mut table = String::new();
-        if self.0.is_empty() {
-            return table;
-        }
-        let _ = writeln!(table, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
-        for cells in &self.0 {
-            let _ = writeln!(table, "| {} |", cells.join(" | "));
-        }
-        table + "\n"
     }
 }
 

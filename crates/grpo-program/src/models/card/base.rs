@@ -10,7 +10,7 @@ use grpo_model::is_gguf_file;
 use grpo_run::MODEL_CARD;
 use serde_json::Value;
 
-use super::Rows;
+use super::rows::Rows;
 use crate::import_trl::yaml::parse_yaml;
 use crate::markdown::yaml_text;
 

@@ -6,11 +6,11 @@ use anyhow::Context;
 use grpo_hub::RepoName;
 use grpo_report::{Outcome, Verdict, command_of, judge, judge_supervised};
 use grpo_run::{Comparison, DataFile, Event, EventKind, Measure, RunFolder, RunInfo, step_of_line};
-use grpo_task::output::four_decimals;
+use grpo_task::output::{four_decimals, say_aside};
 use serde_json::{Map, Value};
 use toml::Table;
 
-use super::Rows;
+use super::rows::Rows;
 use crate::markdown::markdown_text;
 
 /// The run that trained a model or adapter.
@@ -43,7 +43,19 @@ pub(crate) fn run_of(trained: &Path) -> Option<(PathBuf, Option<u64>)> {
 }
 
 impl TrainedBy {
-    /// Reads the run to which a model or adapter folder belongs. Returns `None` for other folders.
+    /// Reads the run to which a model or adapter folder belongs. If its files are damaged, a note is printed, and
+    /// the card does not describe the run.
+    pub(crate) fn of(trained: &Path) -> Option<Self> {
+        Self::read(trained).unwrap_or_else(|error| {
+            say_aside(format_args!(
+                "note: the model card does not describe the run of {}: {error:#}",
+                trained.display()
+            ));
+            None
+        })
+    }
+
+    /// Reads a run. Returns `None` for folders that belong to none.
     ///
     /// # Errors
     /// Returns an error if a file of the run is missing or damaged.

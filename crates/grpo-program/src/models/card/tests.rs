@@ -1,4 +1,5 @@
 use std::fs;
+use std::path::Path;
 
 use grpo_run::{DataFile, RunInfo, write_manifest};
 use serde_json::json;
