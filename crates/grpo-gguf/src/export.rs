@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::architecture::{RowOrder, to_gguf};
 use crate::config_out::{self, Shape};
 use crate::error::{GgufError, Result, unfit, unsupported};
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, MetadataValue};
 use crate::quantize::StoredType;
 use crate::tensor_type::TensorType;
 use crate::tokenizer_out;
@@ -126,7 +126,17 @@ pub fn export_model(model: &HuggingFaceModel<'_>, stored: StoredType) -> Result<
                 shape.vocabulary
             ));
         }
-        metadata.set(format!("tokenizer.ggml.{name}_token_id"), id);
+        let key = format!("tokenizer.ggml.{name}_token_id");
+        match metadata.get(&key) {
+            // The token that the tokenizer adds.
+            Some(added) if name == "eos" && *added != MetadataValue::U32(id) => {
+                return unsupported(format!(
+                    "the tokenizer ends a text with another token than {id}, which ends replies; GGUF has only one of them"
+                ));
+            }
+            Some(_) => {}
+            None => metadata.set(key, id),
+        }
     }
     if let Some(template) = model.chat_template {
         metadata.set("tokenizer.chat_template", template);

@@ -47,7 +47,20 @@ pub(crate) fn describe(
         metadata.set("tokenizer.ggml.unknown_token_id", unknown as u32);
     }
     let merges = merges(model)?;
-    let adds_bos = adds_bos(&tokenizer["post_processor"]);
+    let added = added(&tokenizer["post_processor"]);
+    for (name, token) in ["bos", "eos"].into_iter().zip(added) {
+        metadata.set(format!("tokenizer.ggml.add_{name}_token"), token.is_some());
+        // llama.cpp adds the token with this id, whatever the model's configuration calls it.
+        match token.map(|token| tokens.ids.get(token)) {
+            Some(Some(id)) => metadata.set(format!("tokenizer.ggml.{name}_token_id"), *id as u32),
+            Some(None) => {
+                return unfit(
+                    "tokenizer.json: the post_processor adds a token that does not exist",
+                );
+            }
+            None => {}
+        }
+    }
     let (texts, kinds) = tokens.finish();
     if is_sentence_piece {
         metadata.set("tokenizer.ggml.model", "llama");
@@ -63,7 +76,6 @@ pub(crate) fn describe(
     }
     metadata.set("tokenizer.ggml.tokens", texts);
     metadata.set("tokenizer.ggml.token_type", kinds);
-    metadata.set("tokenizer.ggml.add_bos_token", adds_bos);
     Ok(())
 }
 
@@ -143,11 +155,19 @@ fn merges(model: &Value) -> Result<Vec<(&str, &str)>> {
     Ok(found)
 }
 
-/// Returns whether a text begins with a special token.
-fn adds_bos(post_processor: &Value) -> bool {
+/// Returns the special tokens that a text begins and ends with.
+fn added(post_processor: &Value) -> [Option<&str>; 2] {
     let single = std::slice::from_ref(post_processor);
     let steps = post_processor["processors"].as_array().map_or(single, Vec::as_slice);
-    steps.iter().any(|step| step["single"][0].get("SpecialToken").is_some())
+    let templates = || steps.iter().filter_map(|step| step["single"].as_array());
+    [
+        templates().find_map(|parts| special_token(parts.first()?)),
+        templates().find_map(|parts| special_token(parts.last()?)),
+    ]
+}
+
+fn special_token(part: &Value) -> Option<&str> {
+    part["SpecialToken"]["id"].as_str()
 }
 
 /// Returns whether a space is added before a text.

@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use grpo_gguf::{
-    Gguf, GgufModel, GgufWriter, Metadata, MetadataValue, TensorPlan, TensorType, ValueType,
-    quantized,
+    Gguf, GgufModel, GgufWriter, HuggingFaceModel, Metadata, MetadataValue, SpecialTokens,
+    StoredType, TensorPlan, TensorType, ValueType, export_model, quantized,
 };
 use serde_json::{Value, json};
 
@@ -158,6 +158,43 @@ fn the_configuration_follows_from_the_metadata() {
     assert_eq!(json_file(&model, "config.json"), expected);
     assert_eq!(json_file(&model, "generation_config.json")["eos_token_id"], json!([0, 1]));
     assert_eq!(file(&model, "chat_template.jinja"), "{{ messages[0].content }}");
+}
+
+#[test]
+fn the_token_that_begins_a_text_is_written() {
+    let model = GgufModel::open(Cursor::new(SMALL)).unwrap();
+    let (config, mut tokenizer) =
+        (json_file(&model, "config.json"), json_file(&model, "tokenizer.json"));
+    let export = |tokenizer: &Value| {
+        let tensors =
+            model.names().map(|name| (name.to_owned(), model.shape(name).unwrap().to_vec()));
+        let model = HuggingFaceModel {
+            name: "small",
+            config: &config,
+            tokenizer,
+            // The configuration does not say which token begins a text.
+            special: SpecialTokens { bos: None, eos: Some(1), pad: None },
+            chat_template: None,
+            tensors: tensors.collect(),
+        };
+        export_model(&model, StoredType::from_name("f32").unwrap())
+    };
+    let metadata = export(&tokenizer).unwrap().metadata;
+    for (key, expected) in [
+        ("add_bos_token", MetadataValue::Bool(true)),
+        ("add_eos_token", MetadataValue::Bool(false)),
+        ("bos_token_id", MetadataValue::U32(0)),
+        ("eos_token_id", MetadataValue::U32(1)),
+    ] {
+        assert_eq!(metadata.get(&format!("tokenizer.ggml.{key}")), Some(&expected), "{key}");
+    }
+    let parts = tokenizer["post_processor"]["single"].as_array_mut().unwrap();
+    parts.reverse();
+    let error = export(&tokenizer).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the tokenizer ends a text with another token than 1, which ends replies; GGUF has only one of them"
+    );
 }
 
 #[test]
