@@ -10,6 +10,7 @@ mod object_rows;
 mod parquet_rows;
 mod rows;
 mod shapes;
+mod values;
 
 pub use foreign::{message_text, nested_field};
 pub use format::{RecordFormat, RecordKeys};

@@ -6,20 +6,15 @@ use std::time::Duration;
 
 use grpo_data::{Names, short_text, with_remedy};
 
-use crate::name::{RepoKind, RepoName};
+use crate::name::{InvalidName, RepoKind, RepoName};
 
 /// Why files of the hub cannot be used. The message says what is wrong, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
     /// A text is not the name of a repository or of its files.
-    #[error("`{}` {what}", short_text(text))]
-    Name {
-        /// The text.
-        text: String,
-        /// What is wrong, and what is expected.
-        what: &'static str,
-    },
+    #[error(transparent)]
+    Name(#[from] InvalidName),
     /// An environment variable, or the file with the token, has a value that cannot be used.
     #[error("{place} {what}; {fix}")]
     Setting {

@@ -23,7 +23,7 @@ mod url;
 
 pub use error::HubError;
 pub use hub::{FileRequest, Hub, Snapshot};
-pub use name::{DataName, RepoKind, RepoName, is_name};
+pub use name::{DataName, InvalidName, RepoKind, RepoName, is_name};
 pub use patterns::{is_pattern, matches};
 pub use progress::{Observer, Progress};
 pub use settings::{HubSettings, Token};

@@ -3,7 +3,17 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::error::HubError;
+use grpo_data::short_text;
+
+/// A text is not the name of a repository or of its files.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` {what}", short_text(text))]
+pub struct InvalidName {
+    /// The text.
+    pub text: String,
+    /// What is wrong, and what is expected.
+    pub what: &'static str,
+}
 
 /// The revision of a name without one.
 const DEFAULT_REVISION: &str = "main";
@@ -71,8 +81,8 @@ impl RepoName {
     ///
     /// # Errors
     /// Returns an error if the text can only be a name of the hub, but is not a valid one.
-    pub fn model(text: &str) -> Result<Option<Self>, HubError> {
-        let refused = |what| HubError::Name { text: text.to_owned(), what };
+    pub fn model(text: &str) -> Result<Option<Self>, InvalidName> {
+        let refused = |what| InvalidName { text: text.to_owned(), what };
         if let Some(rest) = text.strip_prefix("hf://") {
             if rest.starts_with("datasets/") {
                 return Err(refused("is a data set; expected a model: hf://org/name"));
@@ -130,7 +140,7 @@ impl RepoName {
     ///
     /// # Errors
     /// Returns an error if [`Self::model`] fails.
-    pub fn of_path(path: &Path) -> Result<Option<Self>, HubError> {
+    pub fn of_path(path: &Path) -> Result<Option<Self>, InvalidName> {
         let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
         let of_snapshot = || {
             let (name, rest) = in_snapshot(path)?;
@@ -199,9 +209,9 @@ impl DataName {
     ///
     /// # Errors
     /// Returns an error if the name is not valid or has no path.
-    pub fn parse(text: &str) -> Result<Option<Self>, HubError> {
+    pub fn parse(text: &str) -> Result<Option<Self>, InvalidName> {
         let Some(rest) = text.strip_prefix("hf://") else { return Ok(None) };
-        let refused = |what| HubError::Name { text: text.to_owned(), what };
+        let refused = |what| InvalidName { text: text.to_owned(), what };
         let Some(rest) = rest.strip_prefix("datasets/") else {
             return Err(refused("is not a data set; expected hf://datasets/org/name/path"));
         };
@@ -219,7 +229,7 @@ impl DataName {
     ///
     /// # Errors
     /// Returns an error if [`Self::parse`] fails.
-    pub fn of_path(path: &Path) -> Result<Option<Self>, HubError> {
+    pub fn of_path(path: &Path) -> Result<Option<Self>, InvalidName> {
         let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
         let of_cached = || {
             let (repo, pattern) = in_snapshot(path)?;
@@ -382,7 +392,7 @@ mod tests {
 
     #[test]
     fn refused_names() {
-        let check = |error: Result<(), HubError>, expect: &str| {
+        let check = |error: Result<(), InvalidName>, expect: &str| {
             assert_eq!(error.unwrap_err().to_string(), expect);
         };
         let model = |text: &str| RepoName::model(text).map(drop);

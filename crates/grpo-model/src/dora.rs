@@ -7,8 +7,8 @@ use burn::tensor::{Tensor, TensorData};
 use grpo_kernels::{is_cpu, on_host};
 use rayon::prelude::*;
 
-use crate::lora::{LoraPair, off_tape};
-use crate::precision::{dense, on_tape_of};
+use crate::lora::LoraPair;
+use crate::precision::{dense, off_tape, on_tape_of};
 
 impl LoraPair {
     /// Returns the factor `m / ‖W + s · A · B‖` of each output, `[out]`. Returns `None` without DoRA.

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{HEAD, TOKENS};
-use crate::precision::{dense, on_tape_of, operand};
+use crate::precision::{dense, off_tape, on_tape_of, operand};
 use crate::saved::Saved;
 use crate::{ModelError, Transformer};
 
@@ -167,11 +167,6 @@ impl LoraPair {
             None => changed,
         }
     }
-}
-
-/// Returns the tensor without autodiff. Tensors of frozen adapters have none.
-pub(crate) fn off_tape<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
-    if tensor.is_autodiff() { tensor.inner() } else { tensor }
 }
 
 /// A layer that can be adapted.

@@ -147,3 +147,8 @@ pub(crate) fn parameter_count<M: Module>(module: &M) -> usize {
     module.visit(&mut count);
     count.0
 }
+
+/// Returns the tensor without autodiff. Tensors of frozen adapters have none.
+pub(crate) fn off_tape<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.is_autodiff() { tensor.inner() } else { tensor }
+}

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor};
 
-use crate::lora::off_tape;
 use crate::names::{HEAD_WEIGHT, TOKENS};
+use crate::precision::off_tape;
 use crate::{NormOrder, Transformer, parameters};
 
 /// Tensors that are trained in full, by their paths in the base model. The output layer has the path

@@ -240,7 +240,9 @@ impl Command {
         let (model, adapter) = match self {
             Self::Sample(SampleArguments { model, adapter, .. })
             | Self::Logprob(LogprobArguments { model, adapter, .. })
-            | Self::Attention(AttentionArguments { model, adapter, .. }) => (model, adapter.as_mut()),
+            | Self::Attention(AttentionArguments { model, adapter, .. }) => {
+                (model, adapter.as_mut())
+            }
             Self::Merge(MergeArguments { model, adapter, .. }) => (model, Some(adapter)),
             Self::Export(ExportArguments { run, .. }) => (run, None),
             _ => return Vec::new(),

@@ -1,6 +1,7 @@
 //! The configuration of `grpo train`.
 
 pub(crate) mod extensions;
+mod folders;
 pub(crate) mod open_settings;
 pub(crate) mod prompts;
 mod reading;
@@ -22,11 +23,11 @@ use grpo_task::task::Tasks;
 use grpo_task::train_settings::TrainSettings;
 use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 
+use self::folders::with_folders;
 #[cfg(feature = "schema")]
 pub(crate) use self::open_settings::OpenKeys;
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
 pub(crate) use self::reading::LoadedReward;
-use self::reading::with_folders;
 pub(crate) use self::start::Start;
 use crate::train_file::extensions::Extensions;
 use crate::train_file::prompts::PromptSection;

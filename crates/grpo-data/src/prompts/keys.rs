@@ -4,7 +4,8 @@ use super::foreign::{nested_field, refuse_media, remedy};
 use super::format::RecordFormat;
 use super::messages::messages;
 use super::shapes::{Shape, VERL};
-use crate::error::{Names, described};
+use super::values::{text, wrong};
+use crate::error::Names;
 use crate::{ChatOptions, Message};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -368,13 +369,6 @@ fn last_answer(key: &str, messages: &mut Vec<Message>) -> Result<Option<String>,
     Ok(Some(answer.content))
 }
 
-pub(super) fn text(key: &str, value: Value, expected: &str) -> Result<String, String> {
-    match value {
-        Value::String(text) => Ok(text),
-        other => Err(wrong(key, expected, &other)),
-    }
-}
-
 fn ids(key: &str, value: Value) -> Result<Vec<u32>, String> {
     let Value::Array(list) = &value else {
         return Err(wrong(key, "a list of token ids", &value));
@@ -385,8 +379,4 @@ fn ids(key: &str, value: Value) -> Result<Vec<u32>, String> {
         id.ok_or_else(|| wrong(&format!("{key}[{at}]"), expected, value))
     };
     list.iter().enumerate().map(id).collect()
-}
-
-pub(super) fn wrong(key: &str, expected: &str, found: &Value) -> String {
-    format!("`{key}` is {}; expected {expected}", described(found))
 }

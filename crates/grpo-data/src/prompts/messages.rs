@@ -1,7 +1,7 @@
 //! Interprets conversations, in the formats of OpenAI and of ShareGPT.
 
 use super::foreign::joined_parts;
-use super::keys::{text, wrong};
+use super::values::{text, wrong};
 use crate::Message;
 use crate::chat::TOOL_CALLS;
 use serde_json::{Map, Value};

@@ -230,7 +230,7 @@ pub(super) fn base_layer_name(stored: &str) -> String {
 
 fn is_of_base(model: &Transformer, of: &Savable, value: Tensor<1>) -> bool {
     let of_base = model.value_of(&of.path).expect("the tensor belongs to the model");
-    of_base.into_data() == crate::lora::off_tape(value).into_data()
+    of_base.into_data() == crate::precision::off_tape(value).into_data()
 }
 
 /// Refuses tensors that nothing has read.

@@ -7,9 +7,9 @@ use super::Transformer;
 use crate::block::Block;
 use crate::description::HeadKind;
 use crate::layers::Linear;
-use crate::lora::{Adaptable, Adapter, LoraPair, off_tape};
+use crate::lora::{Adaptable, Adapter, LoraPair};
 use crate::names::{HEAD, TOKENS};
-use crate::precision::dense;
+use crate::precision::{dense, off_tape};
 use crate::{Conditions, LanguageModel, TokenBatch};
 
 impl Transformer {

@@ -12,7 +12,6 @@ use grpo_task::config;
 use grpo_task::config::Origin;
 use grpo_task::device;
 use grpo_task::eval::RowFormat;
-use grpo_task::hub;
 use grpo_task::run_files::{config_with_inputs, or_changed_config, refuse_other_command};
 use grpo_task::task::Tasks;
 use grpo_task::used_inputs::renamed_inputs;
@@ -21,6 +20,7 @@ use toml::{Table, Value};
 
 use super::{OpenSettings, TrainFile};
 use crate::train_file::extensions::Extensions;
+use crate::train_file::folders::with_folders;
 use crate::train_file::prompts::PromptSection;
 
 impl TrainFile {
@@ -176,18 +176,6 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
         );
     };
     rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
-}
-
-/// Replaces names of the hub by folders in a reward.
-///
-/// # Errors
-/// Returns an error if a model cannot be downloaded.
-pub(super) fn with_folders(reward: RewardConfig, tasks: &Tasks) -> anyhow::Result<RewardConfig> {
-    let mut table = reward.table().clone();
-    match hub::find_models("reward", &mut table)? {
-        true => Ok(tasks.rewards().parse(table).map_err(|fault| fault.below("reward"))?),
-        false => Ok(reward),
-    }
 }
 
 /// Removes and parses the section `[episode]`. Without registered episodes, it stays as an unknown key.
