@@ -205,7 +205,11 @@ impl Hub {
         }
         // Last, so that a revision in the cache has what was asked for.
         cache.write_listing(listing);
-        cache.write_commit(repo.revision(), commit)?;
+        match cache.write_commit(repo.revision(), commit) {
+            // A cache that has everything, but cannot be written, can be used.
+            Err(error) if downloaded > 0 => return Err(error),
+            _ => {}
+        }
         Ok(Snapshot {
             folder: cache.snapshot(commit),
             commit: commit.to_owned(),
