@@ -1,5 +1,6 @@
 //! The configuration of `grpo train`.
 
+pub(crate) mod evaluated_file;
 pub(crate) mod extensions;
 pub(crate) mod open_settings;
 pub(crate) mod prompts;
@@ -24,7 +25,7 @@ use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 #[cfg(feature = "schema")]
 pub(crate) use self::open_settings::OpenKeys;
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
-pub(crate) use self::reading::LoadedReward;
+pub(crate) use self::reading::{LoadedReward, reward_layers};
 pub(crate) use self::start::Start;
 use crate::train_file::extensions::Extensions;
 use crate::train_file::prompts::PromptSection;

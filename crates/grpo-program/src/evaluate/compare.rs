@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use grpo_report::{comparison_charts, render_comparison};
-use grpo_task::eval::{Generations, SuiteOptions};
+use grpo_task::eval::{Generations, SuiteOptions, TEXT_SUITE};
 use grpo_task::output::{
     FileInPlace, Formats, SVG, command_line, create_folder, refuse_same, say, table,
 };
@@ -157,8 +157,12 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
     suite.prepare(first_file, &mut first)?;
     let phase = Phase::begin("evaluating the files");
-    let compared =
-        Compared::new(&methods, first, &suite, &arguments.options, &columns, objectives)?;
+    // All files have the same rule, so that they can be compared.
+    let options = match suite.name == TEXT_SUITE.name {
+        true => arguments.options.with_pass_for(&first),
+        false => arguments.options.clone(),
+    };
+    let compared = Compared::new(&methods, first, &suite, &options, &columns, objectives)?;
     drop(phase);
     let needs_page =
         arguments.svg.is_some() || outputs.iter().any(|(_, format)| matches!(format, Format::Html));

@@ -112,6 +112,8 @@ enum PromptOrigin {
     Unconditional(u32),
     File {
         prompts: Vec<Prompt>,
+        /// Where each prompt is, as `file:line`.
+        places: Vec<String>,
         order: EpochOrder,
         seed: u64,
     },
@@ -164,7 +166,7 @@ impl Prompts {
         }
         let order = EpochOrder::new(seed, read.prompts.len());
         Ok(Self {
-            origin: PromptOrigin::File { prompts: read.prompts, order, seed },
+            origin: PromptOrigin::File { prompts: read.prompts, places: read.places, order, seed },
             report: Some(format!("{}: {}", data.keys.file.display(), read.report)),
             files: read.files.into_iter().map(|file| ("prompts", file)).collect(),
         })
@@ -190,7 +192,7 @@ impl Prompts {
         Ok(match &mut self.origin {
             PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
             PromptOrigin::Stream(stream) => stream.of_step(step.into(), count)?,
-            PromptOrigin::File { prompts, order, seed } => {
+            PromptOrigin::File { prompts, order, seed, .. } => {
                 let before = u64::from(step) * u64::from(count);
                 let position = OrderPosition::after(before, prompts.len());
                 if order.position() != position {
@@ -237,6 +239,14 @@ impl Prompts {
         match &self.origin {
             PromptOrigin::File { prompts, .. } => prompts.first(),
             PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => None,
+        }
+    }
+
+    /// Returns where the prompts of the file are, as `file:line`.
+    pub(crate) fn places(&self) -> &[String] {
+        match &self.origin {
+            PromptOrigin::File { places, .. } => places,
+            PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => &[],
         }
     }
 
