@@ -202,10 +202,11 @@ impl SuiteOptions {
         words
     }
 
-    /// Returns the options with the rule that decides which of these texts pass.
+    /// Returns the options with the rule for texts that pass if their score is 1, if they are judged in this
+    /// way ([`Generations::are_judged`]) and `--pass` has no other rule.
     #[must_use]
-    pub fn with_pass_for(&self, all: &Generations) -> Self {
-        let default = || all.are_judged().then(|| PASS_OF_JUDGED.to_owned());
+    pub fn with_pass_for(&self, are_judged: bool) -> Self {
+        let default = || are_judged.then(|| PASS_OF_JUDGED.to_owned());
         Self { pass: self.pass.clone().or_else(default), ..self.clone() }
     }
 

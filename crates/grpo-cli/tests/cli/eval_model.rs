@@ -127,6 +127,29 @@ fn metrics_are_those_of_the_completions() {
     assert_eq!(file["by"]["of.subject"]["sums"]["prompts"], 3);
 }
 
+/// Scores of 0 and 1 say which completions pass, unless another file has other scores or none.
+#[test]
+fn a_score_of_one_passes_where_all_scores_are_judgements() {
+    let place = Place::new();
+    let line = |prompt: &str, rest: &str| {
+        format!("{{\"prompt\": \"{prompt}\", \"completion\": \"It is five, of course.\"{rest}}}\n")
+    };
+    let file = |rewards: [&str; 2]| rewards.map(|of| line("a", of) + &line("b", of)).concat();
+    place.write("judged.jsonl", file([", \"reward\": 1", ", \"reward\": 0"]));
+    place.write("scored.jsonl", file([", \"reward\": 1", ", \"reward\": 0.5"]));
+    place.write("bare.jsonl", file(["", ""]));
+    for (name, pass) in [("judged", 0.5), ("scored", 1.0), ("bare", 1.0)] {
+        place.succeed(&["eval", &format!("{name}.jsonl"), "-o", &format!("{name}.json")]);
+        let found = parsed(&place, &format!("{name}.json"));
+        assert_eq!(found["metrics"]["pass_at_1"], pass, "{name}");
+    }
+    place.succeed(&["compare", "judged.jsonl", "x=judged.jsonl", "-o", "same.json"]);
+    place.succeed(&["compare", "judged.jsonl", "bare.jsonl", "-o", "other.json"]);
+    for (file, expected) in [("same.json", 0.5), ("other.json", 1.0)] {
+        near(&parsed(&place, file)["methods"][0]["metrics"]["pass_at_1"]["mean"], expected);
+    }
+}
+
 /// The random numbers follow from seed, prompt and sample, and from nothing else.
 #[test]
 fn the_same_completions_are_sampled_again() {

@@ -157,11 +157,14 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
     suite.prepare(first_file, &mut first)?;
     let phase = Phase::begin("evaluating the files");
-    // All files have the same rule, so that they can be compared.
-    let options = match suite.name == TEXT_SUITE.name {
-        true => arguments.options.with_pass_for(&first),
-        false => arguments.options.clone(),
+    // All files have the same rule, so that they can be compared. Another error of a file follows.
+    let is_judged = |file: &PathBuf| {
+        Generations::read(file, &columns).is_ok_and(|generations| generations.are_judged())
     };
+    let are_judged = suite.name == TEXT_SUITE.name
+        && first.are_judged()
+        && methods.iter().flat_map(|of| &of.files).skip(1).all(is_judged);
+    let options = arguments.options.with_pass_for(are_judged);
     let compared = Compared::new(&methods, first, &suite, &options, &columns, objectives)?;
     drop(phase);
     let needs_page =

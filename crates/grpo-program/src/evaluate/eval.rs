@@ -325,10 +325,8 @@ fn of_files(arguments: &EvalArguments, gates: &[Gate], tasks: &Tasks) -> anyhow:
         let rewarded = reward.as_ref();
         let rewarded = rewarded.map(|reward| Rewarded::new(reward, file, &mut generations, tasks));
         let rewarded = rewarded.transpose()?;
-        let options = match suite.name == TEXT_SUITE.name {
-            true => arguments.options.with_pass_for(&generations),
-            false => arguments.options.clone(),
-        };
+        let are_judged = suite.name == TEXT_SUITE.name && generations.are_judged();
+        let options = arguments.options.with_pass_for(are_judged);
         let measure = || -> anyhow::Result<(Measured, Option<Groups>)> {
             let mut measured = (suite.measure)(&generations, &options)?;
             if let Some(rewarded) = &rewarded {

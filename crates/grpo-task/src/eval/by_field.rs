@@ -103,7 +103,7 @@ mod tests {
 
     fn groups(all: &Generations, field: &str) -> anyhow::Result<Vec<FieldGroup>> {
         let options = SuiteOptions { k: vec![1, 2], ..SuiteOptions::default() };
-        by_field(all, field, &accuracy(all, &options.with_pass_for(all)).unwrap())
+        by_field(all, field, &accuracy(all, &options.with_pass_for(all.are_judged())).unwrap())
     }
 
     #[test]

@@ -187,7 +187,7 @@ pub(super) fn run(
     let records = records.collect::<Result<Vec<Map<String, Value>>, _>>()?;
     let columns = Columns { whole: true, ..Columns::default() };
     let (all, indices) = Generations::of_records(&path, &records, &columns)?;
-    let options = options.with_pass_for(&all);
+    let options = options.with_pass_for(all.are_judged());
     let mut measured = accuracy(&all, &options)?;
     let format = tasks.row_format(None, file.reward.type_name());
     let (inputs, outcomes) = scored(&groups);
