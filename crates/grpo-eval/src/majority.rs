@@ -171,7 +171,7 @@ mod tests {
     fn votes(samples: &str) -> PromptVotes {
         let texts: Vec<String> = samples.chars().map(|c| c.to_lowercase().to_string()).collect();
         let answer =
-            |(text, c): (&'_ String, char)| (c != 'x').then(|| (text.clone(), c.is_uppercase()));
+            |(text, c): (&String, char)| (c != 'x').then(|| (text.clone(), c.is_uppercase()));
         let answers: Vec<Option<(String, bool)>> =
             texts.iter().zip(samples.chars()).map(answer).collect();
         PromptVotes::from_answers(

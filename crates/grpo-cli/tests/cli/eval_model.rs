@@ -33,7 +33,7 @@ fn parsed(place: &Place, name: &str) -> Value {
 }
 
 fn near(found: &Value, expected: f64) {
-    let found = found.as_f64().unwrap_or_else(|| panic!("{found} is no number"));
+    let found = found.as_f64().unwrap_or_else(|| panic!("{found} is not a number"));
     assert!((found - expected).abs() < 1e-12, "{found} {expected}");
 }
 
@@ -55,11 +55,10 @@ fn measured(completions: &[&Map<String, Value>]) -> [f64; 3] {
     let pairs: Vec<f64> = pairs.iter().map(|&(a, b)| rewards[a].max(rewards[b])).collect();
     let mut votes: BTreeMap<char, usize> = BTreeMap::new();
     for of in completions {
-        let vowels = of["completion"].as_str().unwrap().chars().rev();
-        vowels
-            .into_iter()
-            .find(|c| "aeiou".contains(*c))
-            .map(|c| *votes.entry(c).or_default() += 1);
+        let mut vowels = of["completion"].as_str().unwrap().chars().rev();
+        if let Some(last) = vowels.find(|c| "aeiou".contains(*c)) {
+            *votes.entry(last).or_default() += 1;
+        }
     }
     let most = votes.values().max().copied();
     let first: Vec<f64> = votes
