@@ -240,7 +240,7 @@ impl DataReader for WordFile {
                 side.push(Example::of_all(ids));
             }
         }
-        let Examples { train, validation } = &examples;
+        let Examples { train, validation, .. } = &examples;
         let report = format!("{} for training, {} for validation", train.len(), validation.len());
         let files = vec![("words", from.file.to_owned())];
         Ok(ReadExamples { examples, augmentation: None, report: vec![report], files })

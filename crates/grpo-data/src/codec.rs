@@ -8,6 +8,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::regular_file;
+use crate::tokenizer_parts::tokenizer_json;
 use crate::{
     ChatOptions, ChatTemplate, CompletionSource, DataError, Message, PromptSource, SpecialIds,
     TextTokenizer,
@@ -87,7 +88,7 @@ impl Codecs {
     /// Loads the codec of a model folder.
     ///
     /// This is a registered codec if the folder contains its vocabulary file. Otherwise it is
-    /// `tokenizer.json` with an optional chat template. Without any of these files, the codec only
+    /// `tokenizer.json`, or `vocab.json` with `merges.txt`, and an optional chat template. Without any of these files, the codec only
     /// supports ids.
     ///
     /// # Errors
@@ -181,18 +182,29 @@ impl Codec {
         }
     }
 
-    /// Loads `tokenizer.json` and the chat template, if present.
+    /// Loads `tokenizer.json`, or what it can be made of, and the chat template, if present. A tokenizer
+    /// that was made is one of the files that are saved with a model.
     fn from_tokenizer(folder: &Path) -> Result<Self, DataError> {
         let path = folder.join(TOKENIZER_FILE);
-        let (tokens, special) = if path.exists() {
-            let tokenizer = Arc::new(TextTokenizer::from_file(&path)?);
-            let chat = ChatTemplate::from_folder(folder)?.map(Arc::new);
-            let special = SpecialIds::from_folder(folder, Some(&tokenizer))?;
-            (Tokens::Text { tokenizer, chat }, special)
-        } else {
-            (Tokens::Ids, SpecialIds::from_folder(folder, None)?)
-        };
         let mut files = Vec::new();
+        let tokenizer = if path.exists() {
+            Some(TextTokenizer::from_file(&path)?)
+        } else if let Some(text) = tokenizer_json(folder)? {
+            let expected = "the vocab.json and merges.txt of one model";
+            let tokenizer = TextTokenizer::from_json(&text, folder, expected)?;
+            files.push((TOKENIZER_FILE.to_owned(), text.into_bytes()));
+            Some(tokenizer)
+        } else {
+            None
+        };
+        let special = SpecialIds::from_folder(folder, tokenizer.as_ref())?;
+        let tokens = match tokenizer.map(Arc::new) {
+            Some(tokenizer) => {
+                let chat = ChatTemplate::from_folder(folder)?.map(Arc::new);
+                Tokens::Text { tokenizer, chat }
+            }
+            None => Tokens::Ids,
+        };
         for name in COMPANIONS {
             let path = folder.join(name);
             if path.exists() {
@@ -236,6 +248,17 @@ impl Codec {
             Tokens::Own(codec) => Some(codec.token_count()),
             Tokens::Text { tokenizer, .. } => Some(tokenizer.len()),
             Tokens::Ids => None,
+        }
+    }
+
+    /// Returns whether an id has a token. Of a model without a tokenizer, all ids count as tokens. A model can
+    /// have more ids than its tokenizer has tokens, because tables are padded for speed. Such an id decodes
+    /// to nothing.
+    pub fn has_token(&self, id: u32) -> bool {
+        match &self.tokens {
+            Tokens::Own(codec) => (id as usize) < codec.token_count(),
+            Tokens::Text { tokenizer, .. } => tokenizer.has_token(id),
+            Tokens::Ids => true,
         }
     }
 

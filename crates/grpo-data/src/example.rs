@@ -1,6 +1,6 @@
 //! Training examples for next-token prediction.
 
-use crate::Prefix;
+use crate::{Mixture, Prefix};
 
 /// A token sequence and the index of its first target.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,4 +38,21 @@ pub struct Examples {
     pub train: Vec<Example>,
     /// Validation examples.
     pub validation: Vec<Example>,
+    /// How often the training examples of several files are used. `None` if each is used once per epoch.
+    pub mixture: Option<Mixture>,
+}
+
+impl Examples {
+    /// Creates examples of which each is used once per epoch.
+    pub fn new(train: Vec<Example>, validation: Vec<Example>) -> Self {
+        Self { train, validation, mixture: None }
+    }
+
+    /// Returns how often the training examples are used.
+    ///
+    /// # Panics
+    /// Panics if their number does not fit in 32 bits.
+    pub fn mixture(&self) -> Mixture {
+        self.mixture.clone().unwrap_or_else(|| self.train.len().into())
+    }
 }

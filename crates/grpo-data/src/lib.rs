@@ -2,7 +2,8 @@
 //!
 //! - [`CounterRng`] computes every random number in the workspace from a seed, a purpose and a
 //!   counter.
-//! - [`EpochOrder`] iterates over a corpus in shuffled order and can resume at any position.
+//! - [`EpochOrder`] iterates over a corpus in shuffled order and can resume at any position. [`Mixture`] says how
+//!   often it uses the items of several files.
 //! - [`PromptReader`] streams prompts from JSON lines or Parquet files. [`ChatTemplate`] formats
 //!   conversations, [`TextTokenizer`] converts text to ids, and [`SpecialIds`] contains the ids of
 //!   the begin, end and padding tokens.
@@ -20,12 +21,14 @@ mod chat;
 mod codec;
 mod config_fault;
 mod csv_quotes;
+mod data_files;
 mod error;
 mod example;
 mod expansion;
 mod json;
 mod keys_of;
 mod line_reader;
+mod mixture;
 mod model_json;
 mod number_cell;
 mod one_or_several;
@@ -58,6 +61,7 @@ mod system_fault;
 mod token_columns;
 mod token_set;
 mod tokenizer;
+mod tokenizer_parts;
 mod tokenizer_training;
 
 pub use answer_form::AnswerForm;
@@ -68,12 +72,14 @@ pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, counted, deserialize_settings, short_number, short_text};
 pub use csv_quotes::{CsvQuoteFaults, CsvQuotes};
+pub use data_files::{DataFiles, ListedFile, WeightedFile};
 pub use error::{DataError, Names, Shortened, described, with_remedy};
 pub use example::{Example, Examples};
 pub use grpo_ranges::Ranges;
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json, parse_model_json};
 pub use keys_of::keys_of;
 pub use line_reader::{LineReader, too_long};
+pub use mixture::Mixture;
 pub use number_cell::{decimal_comma_remedy, number_cell};
 pub use one_or_several::OneOrSeveral;
 pub use order::{EpochOrder, OrderPosition};

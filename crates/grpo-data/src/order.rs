@@ -1,13 +1,15 @@
 //! The order of training items.
 
-use crate::{CounterRng, DataError, Purpose};
+use crate::mixture::shuffle;
+use crate::{CounterRng, DataError, Mixture, Purpose};
 use serde::{Deserialize, Serialize};
 
-/// An endless iterator over the items `0..len`. Each epoch visits every item once, in an order that
-/// depends only on the seed and the epoch.
+/// An endless iterator over the items of a data set. Each epoch uses every item once, or as often as its
+/// [`Mixture`] says, in an order that depends only on the seed and the epoch.
 #[derive(Clone, Debug)]
 pub struct EpochOrder {
     rng: CounterRng,
+    mixture: Mixture,
     position: OrderPosition,
     /// The items in the order of the current epoch.
     items: Vec<u32>,
@@ -35,35 +37,43 @@ impl OrderPosition {
 }
 
 impl EpochOrder {
-    /// Creates an order that starts at the first epoch.
+    /// Creates an order that starts at the first epoch. `items` is the number of items, or a mixture of those
+    /// of several files.
     ///
     /// # Panics
-    /// Panics if `len` is 0 or does not fit in 32 bits.
-    pub fn new(seed: u64, len: usize) -> Self {
-        let items = u32::try_from(len).expect("a data set has fewer than 2^32 items");
-        assert!(items > 0, "an order of {items} items has no next item");
-        let rng = CounterRng::new(seed, Purpose::DATA_ORDER);
-        Self { rng, position: OrderPosition::default(), items: shuffled(&rng, 0, items) }
+    /// Panics if there are no items, or if their number does not fit in 32 bits.
+    pub fn new(seed: u64, items: impl Into<Mixture>) -> Self {
+        Self::starting_at(seed, items.into(), OrderPosition::default())
     }
 
     /// Creates an order that resumes at a saved position.
     ///
     /// # Errors
-    /// Returns an error if the position is out of range for `len` items.
+    /// Returns an error if the position is outside of an epoch.
     ///
     /// # Panics
-    /// Panics if `len` is 0 or does not fit in 32 bits.
-    pub fn resume(seed: u64, len: usize, position: OrderPosition) -> Result<Self, DataError> {
-        let mut order = Self::new(seed, len);
-        if position.index as usize >= len {
+    /// Panics if [`Self::new`] does.
+    pub fn resume(
+        seed: u64,
+        items: impl Into<Mixture>,
+        position: OrderPosition,
+    ) -> Result<Self, DataError> {
+        let mixture = items.into();
+        if position.index as usize >= mixture.epoch() {
             return Err(DataError::Invalid(format!(
-                "the saved position {} is outside the {len} items of this data set; resume with the data that the run was started with",
-                position.index
+                "the saved position {} is outside the {} items of this data set; resume with the data that the run was started with",
+                position.index,
+                mixture.epoch()
             )));
         }
-        order.items = shuffled(&order.rng, position.epoch, len as u32);
-        order.position = position;
-        Ok(order)
+        Ok(Self::starting_at(seed, mixture, position))
+    }
+
+    fn starting_at(seed: u64, mixture: Mixture, position: OrderPosition) -> Self {
+        assert!(mixture.epoch() > 0, "an order of 0 items has no next item");
+        let rng = CounterRng::new(seed, Purpose::DATA_ORDER);
+        let items = shuffled(&rng, position.epoch, &mixture);
+        Self { rng, mixture, position, items }
     }
 
     /// Returns the next item. The order never ends.
@@ -73,7 +83,7 @@ impl EpochOrder {
         if self.position.index as usize == self.items.len() {
             self.position.epoch += 1;
             self.position.index = 0;
-            self.items = shuffled(&self.rng, self.position.epoch, self.items.len() as u32);
+            self.items = shuffled(&self.rng, self.position.epoch, &self.mixture);
         }
         item as usize
     }
@@ -84,13 +94,10 @@ impl EpochOrder {
     }
 }
 
-/// Shuffles `0..len` with Fisher-Yates. Every swap in an epoch uses a different counter.
-fn shuffled(rng: &CounterRng, epoch: u32, len: u32) -> Vec<u32> {
-    let mut items: Vec<u32> = (0..len).collect();
-    for i in (1..len).rev() {
-        let j = rng.below([i, epoch, 0, 0], u64::from(i) + 1);
-        items.swap(i as usize, j as usize);
-    }
+/// Returns the items of an epoch in random order.
+fn shuffled(rng: &CounterRng, epoch: u32, mixture: &Mixture) -> Vec<u32> {
+    let mut items = mixture.items_of(epoch, rng);
+    shuffle(&mut items, rng, [epoch, 0, 0]);
     items
 }
 

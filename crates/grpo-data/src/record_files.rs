@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::{
-    ChatOptions, Codec, DataError, Example, Examples, FileOrigin, Message, Prompt, PromptReader,
-    PromptRecord, PromptSource, RecordFormat, Shortened,
+    ChatOptions, Codec, ConfigFault, DataError, Example, Examples, FileOrigin, Message, Mixture,
+    Prompt, PromptReader, PromptRecord, PromptSource, RecordFormat, Shortened,
 };
 
 /// The prompts in a file, in their original order.
@@ -242,10 +242,11 @@ impl ExampleFile {
             }
         }
         report.refuse_unanswered(path, format)?;
-        let examples = split(all, validation_fraction, seed);
-        match examples.train.is_empty() {
+        let (train, validation) = split(vec![all], validation_fraction, seed);
+        let train: Vec<Example> = train.into_iter().flatten().collect();
+        match train.is_empty() {
             true => Err(report.nothing_left(path)),
-            false => Ok(Self { examples, report }),
+            false => Ok(Self { examples: Examples::new(train, validation), report }),
         }
     }
 }
@@ -259,7 +260,7 @@ fn refuse_lost_system(codec: &Codec, format: &RecordFormat) -> Result<(), DataEr
     Err(DataError::Invalid(fault.to_owned()))
 }
 
-const NO_COMPLETION: &str = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
+const NO_COMPLETION: &str = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message), whose column data.columns.completion can name";
 
 fn example(
     record: &PromptRecord,
@@ -283,13 +284,41 @@ fn example(
     Ok(Example::new(ids, first_target))
 }
 
-/// Moves a fraction of the distinct examples to the validation split.
-fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
+impl Examples {
+    /// Joins the examples of several files, each with its weight, and holds out a fraction of the distinct ones
+    /// as [`ExampleFile::read`] does, so that equal examples of two files are on one side.
+    ///
+    /// # Errors
+    /// Returns an error if an epoch would have too many examples. See [`Mixture::new`].
+    pub fn of_files(
+        files: Vec<(Vec<Example>, f64)>,
+        fraction: f64,
+        seed: u64,
+    ) -> Result<Self, ConfigFault> {
+        let (files, weights): (Vec<_>, Vec<f64>) = files.into_iter().unzip();
+        let (train, validation) = split(files, fraction, seed);
+        let is_weighted = weights.iter().any(|weight| *weight != 1.0);
+        let sizes: Vec<_> = train.iter().map(Vec::len).zip(weights).collect();
+        let mixture = is_weighted.then(|| Mixture::new(&sizes)).transpose()?;
+        Ok(Self { train: train.into_iter().flatten().collect(), validation, mixture })
+    }
+}
+
+/// Moves a fraction of the distinct examples of all files to the validation split. Returns what is left of
+/// each file.
+fn split(files: Vec<Vec<Example>>, fraction: f64, seed: u64) -> (Vec<Vec<Example>>, Vec<Example>) {
     let draw = |example: &Example| {
         let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         crate::split_draw(seed, &bytes)
     };
-    let limit = crate::split_limit(all.iter().map(draw), fraction);
-    let (validation, train) = all.into_iter().partition(|example| draw(example) < limit);
-    Examples { train, validation }
+    let limit = crate::split_limit(files.iter().flatten().map(draw), fraction);
+    let mut validation = Vec::new();
+    let mut train_of = |file: Vec<Example>| {
+        let (held_out, train): (Vec<_>, _) =
+            file.into_iter().partition(|example| draw(example) < limit);
+        validation.extend(held_out);
+        train
+    };
+    let train = files.into_iter().map(&mut train_of).collect();
+    (train, validation)
 }

@@ -73,14 +73,22 @@ impl TextTokenizer {
     /// dropout is also rejected, because it makes the encoding random, and so are added tokens
     /// whose ids do not follow the vocabulary.
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
+        Self::from_json(&read_text(path)?, path, "the `tokenizer.json` of a Hugging Face model")
+    }
+
+    /// Creates a tokenizer from the content of `tokenizer.json`. Messages contain `path` and what is
+    /// `expected` there.
+    ///
+    /// # Errors
+    /// See [`Self::from_file`].
+    pub(crate) fn from_json(text: &str, path: &Path, expected: &str) -> Result<Self, DataError> {
         let bad = |reason: String| {
             DataError::Invalid(format!(
-                "`{}` is not a usable tokenizer: {reason}; expected the `tokenizer.json` of a Hugging Face model",
+                "`{}` is not a usable tokenizer: {reason}; expected {expected}",
                 path.display()
             ))
         };
-        let text = read_text(path)?;
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // Validate the JSON first, because the `tokenizers` crate panics on malformed JSON.
         let AddedTokens { added_tokens } = parse_json(text).map_err(bad)?;
         let load = || caught(|| Tokenizer::from_str(text).map_err(|error| reason(&*error)));
@@ -197,6 +205,11 @@ impl TextTokenizer {
     /// Returns the id of a token.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
+    }
+
+    /// Returns whether an id has a token.
+    pub fn has_token(&self, id: u32) -> bool {
+        self.inner.id_to_token(id).is_some()
     }
 
     /// Returns the largest id plus 1, which is at least 1. Not every smaller id is necessarily

@@ -41,6 +41,11 @@ impl<R: Read + Seek> GgufModel<R> {
                 kind.escape_debug()
             ));
         }
+        if let Some(parts) = metadata.size("split.count")?.filter(|parts| *parts > 1) {
+            return unsupported(format!(
+                "it is one of {parts} files of a model; join them with `llama-gguf-split --merge`"
+            ));
+        }
         let Some(name) = metadata.text("general.architecture")? else {
             return damaged("the metadata key `general.architecture` is missing");
         };

@@ -11,6 +11,9 @@ pub struct Modelfile<'a> {
     pub adapter: Option<&'a str>,
     /// The chat template of the model (Jinja).
     pub chat_template: Option<&'a str>,
+    /// A user's message alone, as the chat template renders it. It contains the system message that the
+    /// template adds to a conversation without one.
+    pub conversation: Option<&'a str>,
     /// Texts of tokens that end a reply.
     pub stops: &'a [&'a str],
     /// Sampling temperature.
@@ -19,17 +22,41 @@ pub struct Modelfile<'a> {
     pub context: Option<usize>,
 }
 
-/// The text that a chat template contains, and the template in Ollama's language, which has the syntax of Go.
-const TEMPLATES: [(&str, &str); 2] = [
-    (
-        "<|im_start|>",
-        "{{- range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}<|im_start|>assistant\n",
-    ),
-    (
-        "<|start_header_id|>",
-        "{{- range .Messages }}<|start_header_id|>{{ .Role }}<|end_header_id|>\n\n{{ .Content }}<|eot_id|>{{ end }}<|start_header_id|>assistant<|end_header_id|>\n\n",
-    ),
+/// A chat template that is known.
+struct Known {
+    /// What begins and ends the content of a system message. Chat templates contain the former.
+    system: [&'static str; 2],
+    /// The template in Ollama's language, which has the syntax of Go.
+    template: &'static str,
+}
+
+const TEMPLATES: [Known; 2] = [
+    Known {
+        system: ["<|im_start|>system\n", "<|im_end|>"],
+        template: "{{- range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}<|im_start|>assistant\n",
+    },
+    Known {
+        system: ["<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"],
+        template: "{{- range .Messages }}<|start_header_id|>{{ .Role }}<|end_header_id|>\n\n{{ .Content }}<|eot_id|>{{ end }}<|start_header_id|>assistant<|end_header_id|>\n\n",
+    },
 ];
+
+impl Known {
+    /// Returns whether a chat template writes messages like this one.
+    fn is_like(&self, chat_template: &str) -> bool {
+        let [start, _] = self.system;
+        chat_template.contains(start.split_inclusive('>').next().unwrap_or(start))
+    }
+
+    /// Returns the system message in a conversation.
+    fn system_of<'a>(&self, conversation: &'a str) -> Option<&'a str> {
+        let [start, end] = self.system;
+        let content = conversation.split_once(start)?.1.split_once(end)?.0;
+        // Three quotes end a text in a Modelfile.
+        let is_whole = !content.contains("\"\"\"") && !content.ends_with('"');
+        (is_whole && !content.is_empty()).then_some(content)
+    }
+}
 
 impl std::fmt::Display for Modelfile<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,11 +65,15 @@ impl std::fmt::Display for Modelfile<'_> {
         if let Some(adapter) = self.adapter {
             writeln!(f, "ADAPTER {adapter}")?;
         }
-        let known = self.chat_template.and_then(|template| {
-            TEMPLATES.iter().find(|(mark, _)| template.contains(mark)).map(|(_, text)| text)
-        });
+        let is_like = |known: &&Known| self.chat_template.is_some_and(|text| known.is_like(text));
+        let known = TEMPLATES.iter().find(is_like);
         match (known, self.chat_template) {
-            (Some(text), _) => writeln!(f, "TEMPLATE \"\"\"{text}\"\"\"")?,
+            (Some(known), _) => {
+                writeln!(f, "TEMPLATE \"\"\"{}\"\"\"", known.template)?;
+                if let Some(system) = self.conversation.and_then(|text| known.system_of(text)) {
+                    writeln!(f, "SYSTEM \"\"\"{system}\"\"\"")?;
+                }
+            }
             (None, Some(_)) => {
                 f.write_str("# The chat template has no counterpart here; Ollama looks for one that resembles it.\n")?;
             }
@@ -102,6 +133,18 @@ PARAMETER temperature 0.7
 PARAMETER num_ctx 2048
 ";
         assert_eq!(modelfile.to_string(), expected);
+        let of = |conversation| Modelfile { conversation: Some(conversation), ..modelfile };
+        let found =
+            of("<|im_start|>system\nYou are Qwen.<|im_end|>\n<|im_start|>user\nx<|im_end|>\n");
+        assert_eq!(
+            found.to_string(),
+            expected.replace("PARAMETER stop", "SYSTEM \"\"\"You are Qwen.\"\"\"\nPARAMETER stop")
+        );
+        for other in
+            ["<|im_start|>user\nx<|im_end|>\n", "<|im_start|>system\n\"\"\"\nFROM x<|im_end|>"]
+        {
+            assert_eq!(of(other).to_string(), expected);
+        }
         let adapter = Modelfile { from: "base", adapter: Some("./a.gguf"), ..Modelfile::default() };
         assert!(
             adapter.to_string().contains("FROM base\nADAPTER ./a.gguf\nTEMPLATE {{ .Prompt }}\n")

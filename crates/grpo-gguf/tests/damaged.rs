@@ -187,6 +187,10 @@ fn what_a_model_cannot_be_is_refused_by_one_sentence() {
             changed("general.type", "adapter"),
             "it is of type `adapter`, not a model; use the model that belongs to it",
         ),
+        (
+            changed("split.count", 3),
+            "it is one of 3 files of a model; join them with `llama-gguf-split --merge`",
+        ),
         (changed("llama.expert_count", 8), "it is a mixture of experts, which is not supported"),
         (
             changed("llama.block_count", "one"),

@@ -4,7 +4,8 @@
 //! models--org--name/refs/main                     the commit of a branch or tag
 //! models--org--name/snapshots/<commit>/<path>     a link to a blob, or a file where links are missing
 //! models--org--name/blobs/<hash>                  a content
-//! models--org--name/blobs/<hash>.incomplete       a download that was interrupted
+//! models--org--name/blobs/<hash>.incomplete       a download that was interrupted, and can be resumed
+//! models--org--name/blobs/<hash>.<n>.incomplete   a download on a file system without locks
 //! models--org--name/trees/<commit>.json           the files of a commit
 //! .locks/models--org--name/<hash>.lock            who writes a blob
 //! ```
@@ -21,8 +22,12 @@ use grpo_data::{FileKind, Locked, OwnFolder, regular_file};
 
 use crate::error::HubError;
 use crate::hash::Hash;
-use crate::listing::Listing;
+use crate::listing::{Entry, Listing};
 use crate::name::{RepoName, is_commit};
+
+/// Size of the largest listing that is kept, which is that of the largest file that [`regular_file::read_from`]
+/// reads. It has about 300,000 files.
+const LARGEST_TREE: usize = 64 << 20;
 
 /// The part of the cache that belongs to a repository.
 #[derive(Debug)]
@@ -75,9 +80,10 @@ impl RepoCache {
     }
 
     /// Returns the files of a commit, if a tool has listed them.
-    pub(crate) fn listing(&self, commit: &str) -> Result<Option<Listing>, HubError> {
-        let json = self.read(&self.tree(commit))?;
-        Ok(json.and_then(|json| Listing::from_tree(commit, &json)))
+    pub(crate) fn listing(&self, commit: &str) -> Option<Listing> {
+        // One that cannot be read, e.g. because it is too large, is as good as none.
+        let json = self.read(&self.tree(commit)).ok().flatten();
+        json.and_then(|json| Listing::from_tree(commit, &json))
     }
 
     /// Returns the paths of the files of a commit that are in the cache, sorted.
@@ -184,14 +190,27 @@ impl RepoCache {
         self.write(&self.within("refs").join(revision), commit.as_bytes())
     }
 
-    /// Writes the listing of a commit, unless it is there.
-    pub(crate) fn write_listing(&self, listing: &Listing) -> Result<(), HubError> {
-        match listing.to_tree() {
-            Some(tree) if self.listing(&listing.commit)?.is_none() => {
-                self.write(&self.tree(&listing.commit), &tree)
-            }
-            _ => Ok(()),
+    /// Writes the listing of a commit, unless it is there. Without it, the hub is asked more often. So it
+    /// is left out if it cannot be written, or is too large to be read.
+    pub(crate) fn write_listing(&self, listing: &Listing) {
+        if self.listing(&listing.commit).is_some() {
+            return;
         }
+        if let Some(tree) = listing.to_tree().filter(|tree| tree.len() <= LARGEST_TREE) {
+            let _ = self.write(&self.tree(&listing.commit), &tree);
+        }
+    }
+
+    /// Returns how much of a file is missing, if its size is known.
+    pub(crate) fn missing_bytes(&self, entry: &Entry) -> Result<Option<u64>, HubError> {
+        let (Some(size), Some(hash)) = (entry.size(), entry.hash()) else {
+            return Ok(entry.size());
+        };
+        if self.has_blob(&hash)? {
+            return Ok(Some(0));
+        }
+        let part = self.root.open_file(self.part(&hash)).and_then(|part| part.metadata());
+        Ok(Some(size.saturating_sub(part.map_or(0, |part| part.len()))))
     }
 
     /// Makes a content a file of a commit.
@@ -210,7 +229,11 @@ impl RepoCache {
             false => Err(ErrorKind::Unsupported.into()),
         };
         match linked {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
+            // FAT and some network file systems do not permit links. Without permission to write, renaming
+            // fails too.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) =>
+            {
                 self.root.rename(&blob, &pointer).map_err(failed)
             }
             // Another process was faster.
@@ -221,35 +244,45 @@ impl RepoCache {
         }
     }
 
-    /// Locks a blob, unless another process has locked it. Where the file system has no locks, the
-    /// hash of a finished download shows whether two processes wrote it.
+    /// Locks a blob, unless another process has locked it.
     pub(crate) fn lock(&self, hash: &Hash) -> Result<Locked, HubError> {
         let name = Path::new(".locks").join(&self.name).join(format!("{hash}.lock"));
         self.create_folder_of(&name)?;
         self.root.lock_file(&name).map_err(|error| self.unusable("lock", &name, error))
     }
 
-    /// Opens the file with what an interrupted download left, or a new one.
-    pub(crate) fn open_part(&self, hash: &Hash) -> Result<File, HubError> {
-        let name = self.part(hash);
+    /// Opens the file with what an interrupted download left, or a new one. Without a lock, another
+    /// process may write at the same time, so the file is one that nobody else uses.
+    pub(crate) fn open_part(
+        &self,
+        hash: &Hash,
+        is_locked: bool,
+    ) -> Result<(PathBuf, File), HubError> {
+        let mut name = self.part(hash);
         self.create_folder_of(&name)?;
-        let opened = self.root.open_to_read_and_append(&name);
-        opened.map_err(|error| self.unusable("write", &name, error))
+        if !is_locked {
+            let of = |number| self.within("blobs").join(format!("{hash}.{number}.incomplete"));
+            name = self.create_new(&of)?.0;
+        }
+        match self.root.open_to_read_and_append(&name) {
+            Ok(part) => Ok((name, part)),
+            Err(error) => Err(self.unusable("write", &name, error)),
+        }
     }
 
     /// Makes a finished download a blob.
-    pub(crate) fn finish_part(&self, hash: &Hash) -> Result<(), HubError> {
-        let (part, blob) = (self.part(hash), self.blob(hash));
-        let renamed = self.root.rename(&part, &blob);
+    pub(crate) fn finish_part(&self, part: &Path, hash: &Hash) -> Result<(), HubError> {
+        let blob = self.blob(hash);
+        let renamed = self.root.rename(part, &blob);
         renamed.map_err(|error| self.unusable("write", &blob, error))?;
         // The name may be lost if the machine stops, and then the file is downloaded again.
         let _ = self.root.sync(self.within("blobs"));
         Ok(())
     }
 
-    pub(crate) fn remove_part(&self, hash: &Hash) -> Result<(), HubError> {
-        let name = self.part(hash);
-        self.root.remove_file(&name).map_err(|error| self.unusable("remove", &name, error))
+    /// Removes a part that is useless. If this fails, the next download finds that it is.
+    pub(crate) fn remove_part(&self, part: &Path) {
+        let _ = self.root.remove_file(part);
     }
 
     /// Returns the path of an unfinished download, for messages.
@@ -293,22 +326,36 @@ impl RepoCache {
         }
     }
 
-    /// Writes a small file as a whole.
+    /// Writes a small file as a whole. It is not created in `refs`, where other tools take each file for
+    /// a branch, also one that a killed process has left.
     fn write(&self, name: &Path, content: &[u8]) -> Result<(), HubError> {
         self.create_folder_of(name)?;
-        let mut temporary = name.as_os_str().to_owned();
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let write = || {
-            let mut file = self.root.create_file(&temporary)?;
+        let of = |number| self.within("").join(format!(".{number}.tmp"));
+        let (temporary, mut file) = self.create_new(&of)?;
+        let mut write = || {
             file.write_all(content)?;
             file.sync_all()?;
             self.root.rename(&temporary, name)
         };
         write().map_err(|error| {
-            // It may not exist.
+            // If this fails too, the file has a name that nothing reads.
             let _ = self.root.remove_file(&temporary);
             self.unusable("write", name, error)
         })
+    }
+
+    /// Creates a file with the first number whose name is free. Process ids would not do: those in two
+    /// containers can be equal.
+    fn create_new(&self, of: &dyn Fn(u32) -> PathBuf) -> Result<(PathBuf, File), HubError> {
+        let mut number = 0;
+        loop {
+            let name = of(number);
+            match self.root.create_file(&name) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+                Ok(file) => return Ok((name, file)),
+                Err(error) => return Err(self.unusable("write", &name, error)),
+            }
+        }
     }
 
     fn create_folder_of(&self, name: &Path) -> Result<(), HubError> {
@@ -338,4 +385,28 @@ impl RepoCache {
 /// Returns whether an error says that the disk, or the share of it that one may use, is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_lock_each_download_has_its_own_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let repo = RepoName::model("hf://a/b").unwrap().unwrap();
+        let cache = RepoCache::create(folder.path(), &repo, true).unwrap();
+        let hash = Hash::parse(&"1".repeat(40)).unwrap();
+        let name = |is_locked| cache.open_part(&hash, is_locked).unwrap().0;
+        let own = [name(false), name(false)];
+        assert_eq!((name(true), name(true)), (cache.part(&hash), cache.part(&hash)));
+        assert_ne!(own[0], own[1]);
+        cache.finish_part(&own[0], &hash).unwrap();
+        cache.remove_part(&own[1]);
+        let blobs = folder.path().join("models--a--b/blobs");
+        let left = |name: &str| blobs.join(format!("{hash}{name}")).exists();
+        assert!(
+            left("") && left(".incomplete") && !left(".0.incomplete") && !left(".1.incomplete")
+        );
+    }
 }

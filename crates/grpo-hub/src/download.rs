@@ -45,20 +45,21 @@ impl Downloads<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<u64, HubError> {
         let file = self.describe(path, entry, observer)?;
-        let mut downloaded = 0;
-        if !self.cache.has_blob(&file.hash)? {
-            let lock = self.lock(&file, observer)?;
-            // Another process may have finished it.
-            if !self.cache.has_blob(&file.hash)? {
-                downloaded = self.blob(&file, observer)?;
-            }
-            drop(lock);
+        let lock = self.lock(&file, observer)?;
+        // Another process may have finished it. Without links, its blob is gone then.
+        if self.cache.has(self.commit, path)? {
+            return Ok(0);
         }
+        let downloaded = match self.cache.has_blob(&file.hash)? {
+            true => 0,
+            false => self.blob(&file, matches!(lock, Locked::Held(_)), observer)?,
+        };
         self.cache.link(self.commit, path, &file.hash)?;
+        drop(lock);
         Ok(downloaded)
     }
 
-    /// Asks for the hash and size of a file.
+    /// Returns the hash and size of a file. Asks for them if they are not listed.
     fn describe<'a>(
         &self,
         path: &'a str,
@@ -68,12 +69,15 @@ impl Downloads<'_> {
         let (prefix, id) = (self.repo.kind().prefix(), self.repo.id());
         let file = encoded(path, "/");
         let url = self.http.url(&format!("{prefix}{id}/resolve/{}/{file}", self.commit))?;
+        if let Some(hash) = entry.hash() {
+            return Ok(Described { path, url, hash, size: entry.size() });
+        }
         let mut pause = |error: &HubError, length| retry_pause(path, error, length, observer);
         let reply = self.http.with_retries(&mut pause, &mut || {
             let reply = self.http.send(Method::Head, &url)?;
             match reply.status {
                 200 => Ok(reply),
-                _ => Err(refusal(self.http, self.repo, Asked::File(path), &reply)),
+                _ => Err(refusal(self.http, self.repo, Asked::File, &reply)),
             }
         })?;
         let commit = reply.header("x-repo-commit");
@@ -85,19 +89,10 @@ impl Downloads<'_> {
             .into_iter()
             .find_map(Hash::from_etag);
         let size = entry.size().or_else(|| reply.size());
-        match (entry.hash(), etag) {
-            (Some(listed), Some(found)) if listed != found => Err(HubError::Hash {
-                file: path.to_owned(),
-                host: reply.url.host().to_owned(),
-                found: found.to_string(),
-                expected: listed.to_string(),
-            }),
-            (Some(hash), _) | (None, Some(hash)) => Ok(Described { path, url, hash, size }),
-            (None, None) => {
-                let what =
-                    "neither the listing nor `ETag` has a hash, so a download cannot be checked";
-                Err(self.http.bad_reply(&url, what))
-            }
+        let what = "neither the listing nor `ETag` has a hash, so a download cannot be checked";
+        match etag {
+            Some(hash) => Ok(Described { path, url, hash, size }),
+            None => Err(self.http.bad_reply(&url, what)),
         }
     }
 
@@ -115,42 +110,61 @@ impl Downloads<'_> {
     }
 
     /// Downloads a content, checks it, and gives it its name. Returns the number of bytes received.
-    fn blob(&self, file: &Described<'_>, observer: &mut Observer<'_>) -> Result<u64, HubError> {
-        let mut part = self.cache.open_part(&file.hash)?;
-        let mut resumed = self.length(file, &part)?;
+    fn blob(
+        &self,
+        file: &Described<'_>,
+        is_locked: bool,
+        observer: &mut Observer<'_>,
+    ) -> Result<u64, HubError> {
+        let (name, mut part) = self.cache.open_part(&file.hash, is_locked)?;
+        let filled = self.fill(file, &mut part, observer);
+        let is_empty = part.metadata().is_ok_and(|part| part.len() == 0);
+        // On Windows, an open file cannot be renamed.
+        drop(part);
+        match &filled {
+            Ok(_) => self.cache.finish_part(&name, &file.hash)?,
+            // A part that filled the disk would keep others from working.
+            Err(HubError::Hash { .. } | HubError::DiskFull { .. }) => self.cache.remove_part(&name),
+            Err(_) if is_empty || !is_locked => self.cache.remove_part(&name),
+            Err(_) => {}
+        }
+        filled
+    }
+
+    /// Downloads a content and checks it. Returns the number of bytes received.
+    fn fill(
+        &self,
+        file: &Described<'_>,
+        part: &mut File,
+        observer: &mut Observer<'_>,
+    ) -> Result<u64, HubError> {
+        let mut resumed = self.length(file, part)?;
         if file.size.is_some_and(|size| resumed > size) {
-            self.truncate(file, &part)?;
+            self.truncate(file, part)?;
             resumed = 0;
         }
         let mut received = 0;
-        let host = loop {
-            let (more, host) = self.receive(file, &mut part, observer)?;
+        loop {
+            let (more, host) = self.receive(file, part, observer)?;
             received += more;
             report(observer, file.path, &Progress::Checking { file: file.path })?;
-            let found = self.hash(file, &mut part)?;
+            let found = self.hash(file, part)?;
             if found == file.hash {
-                break host;
+                part.sync_all().map_err(|error| self.failed_write(file, error))?;
+                return Ok(received);
             }
-            if resumed > 0 {
-                // What an earlier run left may be damaged.
-                self.truncate(file, &part)?;
-                resumed = 0;
-                continue;
+            if resumed == 0 {
+                return Err(HubError::Hash {
+                    file: file.path.to_owned(),
+                    host,
+                    found: found.to_string(),
+                    expected: file.hash.to_string(),
+                });
             }
-            drop(part);
-            self.cache.remove_part(&file.hash)?;
-            return Err(HubError::Hash {
-                file: file.path.to_owned(),
-                host,
-                found: found.to_string(),
-                expected: file.hash.to_string(),
-            });
-        };
-        drop(host);
-        part.sync_all().map_err(|error| self.failed_write(file, error))?;
-        drop(part);
-        self.cache.finish_part(&file.hash)?;
-        Ok(received)
+            // What an earlier run left may be damaged.
+            self.truncate(file, part)?;
+            resumed = 0;
+        }
     }
 
     /// Receives what is missing, with as many connections as that takes. Returns the number of bytes,
@@ -161,11 +175,12 @@ impl Downloads<'_> {
         part: &mut File,
         observer: &mut Observer<'_>,
     ) -> Result<(u64, String), HubError> {
-        let start = self.length(file, part)?;
+        // Further than ever: a server that cannot continue, and closes its connections early, would be
+        // asked for the same bytes again and again.
+        let mut furthest = self.length(file, part)?;
         let mut received = 0;
         let mut retries = 0;
         let mut host = file.url.host().to_owned();
-        let mut was_reached = false;
         loop {
             let before = self.length(file, part)?;
             if file.size == Some(before) {
@@ -174,14 +189,14 @@ impl Downloads<'_> {
             let outcome = self.receive_once(file, part, &mut host, observer);
             let after = self.length(file, part)?;
             received += after.saturating_sub(before);
-            if after > before {
-                (retries, was_reached) = (0, true);
+            if after > furthest {
+                (retries, furthest) = (0, after);
             }
             let failure = match outcome {
                 Ok(()) => return Ok((received, host)),
                 Err(failure) => failure,
             };
-            match self.http.pause_before(retries, failure.retry, was_reached || start > 0) {
+            match self.http.pause_before(retries, failure.retry) {
                 Some(length) => retry_pause(file.path, &failure.error, length, observer)?,
                 None => return Err(self.interrupted(file, host, after, *failure.error)),
             }
@@ -210,7 +225,7 @@ impl Downloads<'_> {
                     self.http.bad_reply(&reply.url, "it does not send the rest of the file");
                 return Err(Failure::new(error, Retry::Yes));
             }
-            _ => return Err(refusal(self.http, self.repo, Asked::File(file.path), &reply)),
+            _ => return Err(refusal(self.http, self.repo, Asked::File, &reply)),
         };
         if starts_at < from {
             self.truncate(file, part).map_err(permanent)?;
@@ -300,11 +315,8 @@ impl Downloads<'_> {
         HubError::Cache { action: "read", path: self.cache.part_path(&file.hash), source }
     }
 
-    /// A download that filled the disk is deleted, because it would keep others from working.
     fn failed_write(&self, file: &Described<'_>, source: std::io::Error) -> HubError {
         if is_full(&source) {
-            // If this fails too, the disk is still full, which is what the error says.
-            let _ = self.cache.remove_part(&file.hash);
             let cache = self.cache.root().to_owned();
             return HubError::DiskFull { cache, needed: None, free: None };
         }

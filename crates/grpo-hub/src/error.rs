@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use grpo_data::{Names, short_text, with_remedy};
 
-use crate::name::{DataName, RepoKind, RepoName};
+use crate::name::{RepoKind, RepoName};
 
 /// Why files of the hub cannot be used. The message says what is wrong, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum HubError {
     },
     /// Requests are not allowed, and the cache does not contain all files.
     #[error(
-        "{} `{repo}` is not complete in the cache `{}` ({missing}), and HF_HUB_OFFLINE forbids to download it; unset HF_HUB_OFFLINE, or download it on a machine with a network and copy the cache",
+        "{} `{repo}` is not complete in the cache `{}` ({missing}), and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids downloads; unset it, or download on a machine with a network and copy the cache",
         repo.kind(), cache.display()
     )]
     Offline {
@@ -77,7 +77,7 @@ pub enum HubError {
     /// No file of the repository has the path or matches the pattern.
     #[error(
         "the {} `{repo}` has no file `{}`; it has {}",
-        repo.kind(), patterns.join("`, `"), Names(found.clone())
+        repo.kind(), patterns.join("`, `"), Names(found.iter().map(|file| short_text(file)).collect())
     )]
     NoFile {
         /// The repository.
@@ -85,14 +85,6 @@ pub enum HubError {
         /// The path or patterns.
         patterns: Vec<String>,
         /// The files that it has.
-        found: Vec<String>,
-    },
-    /// A pattern matches several files, and one is expected.
-    #[error("`{name}` stands for {} files: {}; name one of them", found.len(), Names(found.clone()))]
-    SeveralFiles {
-        /// The pattern.
-        name: DataName,
-        /// The files.
         found: Vec<String>,
     },
     /// The hub does not accept the token.
@@ -161,7 +153,7 @@ pub enum HubError {
     },
     /// A downloaded file does not have the hash that the hub lists.
     #[error(
-        "`{file}` from {host} has the hash {found}; expected {expected}. It was deleted; run again, or check the proxy or mirror in HF_ENDPOINT"
+        "`{file}` from {host} has the hash {found} instead of {expected}, so it was deleted; run again, or check the proxy or mirror in HF_ENDPOINT"
     )]
     Hash {
         /// The file.

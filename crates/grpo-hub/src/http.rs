@@ -1,12 +1,15 @@
 //! Requests to the hub and to the servers to which it redirects.
 
 use std::io::{self, ErrorKind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body, Error, Timeout};
 
 use crate::error::HubError;
+use crate::http_date;
 use crate::settings::HubSettings;
 use crate::url::Url;
 
@@ -17,14 +20,17 @@ const LARGEST_LISTING: u64 = 256 << 20;
 
 const FIX_OF_NETWORK: &str =
     "check the network, HF_ENDPOINT, and a proxy in HTTPS_PROXY or HTTP_PROXY";
-const FIX_OF_TLS: &str = "check HF_ENDPOINT, the clock of this machine, and any proxy in between";
+const FIX_OF_TLS: &str = "check HF_ENDPOINT, the clock of this machine, and any proxy in between; SSL_CERT_FILE can name other certificates to trust";
 
 /// A client of the hub.
 #[derive(Debug)]
 pub(crate) struct Http {
-    agent: Agent,
+    /// Built for the first request, because complete caches need none.
+    agent: OnceLock<Agent>,
     settings: HubSettings,
     hub: Url,
+    /// Whether any request had an answer.
+    was_reached: AtomicBool,
 }
 
 /// What a server has answered, after redirects.
@@ -53,7 +59,7 @@ impl Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     No,
-    /// Only if an earlier one has reached the server.
+    /// Only if an earlier one had an answer.
     IfReachedBefore,
     Yes,
     /// After the pause for which the server asks.
@@ -76,7 +82,18 @@ impl Http {
             let what = format!("is \"{}\"", settings.endpoint);
             HubError::variable("HF_ENDPOINT", what, "expected a URL such as https://huggingface.co")
         })?;
-        let mut config = Agent::config_builder()
+        Ok(Self { agent: OnceLock::new(), settings, hub, was_reached: AtomicBool::new(false) })
+    }
+
+    fn agent(&self) -> Result<&Agent, HubError> {
+        if let Some(agent) = self.agent.get() {
+            return Ok(agent);
+        }
+        let settings = &self.settings;
+        let config = Agent::config_builder()
+            .tls_config(settings.route.tls()?)
+            // Each request has its own.
+            .proxy(None)
             .timeout_resolve(Some(settings.reply_limit))
             .timeout_connect(Some(settings.reply_limit))
             // Not a limit of a whole body: a model takes minutes or hours.
@@ -85,14 +102,16 @@ impl Http {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("grpo-hub/", env!("CARGO_PKG_VERSION")));
-        if hub.is_local() {
-            config = config.proxy(None);
-        }
-        Ok(Self { agent: config.build().new_agent(), settings, hub })
+        Ok(self.agent.get_or_init(|| config.build().new_agent()))
     }
 
     pub(crate) fn settings(&self) -> &HubSettings {
         &self.settings
+    }
+
+    /// Returns whether a URL is on the hub itself: same scheme, host and port.
+    pub(crate) fn is_hub(&self, url: &Url) -> bool {
+        url.has_origin_of(&self.hub)
     }
 
     /// Returns the URL of a path on the hub.
@@ -102,26 +121,24 @@ impl Http {
             .ok_or_else(|| HubError::Reply { url: text, what: "this is not a URL".to_owned() })
     }
 
-    /// Sends a request and follows redirects. The token is sent only to the hub: same scheme, host and
-    /// port.
+    /// Sends a request and follows redirects. The token is sent only to the hub.
     pub(crate) fn send(&self, method: Method, url: &Url) -> Result<Reply, Failure> {
         let mut url = url.clone();
         let mut kept = HeaderMap::new();
         for _ in 0..=MOST_REDIRECTS {
-            let reply = self.send_once(method, &url).map_err(|error| self.failure(&url, &error))?;
-            let (parts, body) = reply.into_parts();
+            let (parts, body) = self.send_once(method, &url)?.into_parts();
             let status = parts.status.as_u16();
-            let location = parts.headers.get("location").and_then(|value| value.to_str().ok());
-            let target = match (status, location) {
+            let target = match (status, parts.headers.get("location")) {
                 (301 | 302 | 303 | 307 | 308, Some(location)) => {
-                    url.redirect(location).ok_or_else(|| {
+                    let location = String::from_utf8_lossy(location.as_bytes());
+                    url.redirect(&location).ok_or_else(|| {
                         let what = "it redirects to something that is not a web page";
                         Failure::new(self.bad_reply(&url, what), Retry::No)
                     })?
                 }
                 _ => return Ok(Reply { url, status, headers: merged(kept, parts.headers), body }),
             };
-            if method == Method::Head && !target.has_origin_of(&self.hub) {
+            if method == Method::Head && !self.is_hub(&target) {
                 return Ok(Reply {
                     url,
                     status: 200,
@@ -135,36 +152,51 @@ impl Http {
         Err(Failure::new(self.bad_reply(&url, "it redirects too often"), Retry::No))
     }
 
-    fn send_once(&self, method: Method, url: &Url) -> Result<Response<Body>, Error> {
+    fn send_once(&self, method: Method, url: &Url) -> Result<Response<Body>, Failure> {
+        let unusable = |error| Failure::new(error, Retry::No);
+        let agent = self.agent().map_err(unusable)?;
+        let proxy = self.settings.route.proxy(url).map_err(unusable)?;
         let request = match method {
-            Method::Head => self.agent.head(url.text()),
-            Method::Get { .. } => self.agent.get(url.text()),
+            Method::Head => agent.head(url.text()),
+            Method::Get { .. } => agent.get(url.text()),
         };
+        let request = request.config().proxy(proxy).build();
         // Sizes and ranges are those of the content, not of a compressed form.
         let mut request = request.header("Accept-Encoding", "identity");
         if let Method::Get { from: from @ 1.. } = method {
             request = request.header("Range", format!("bytes={from}-"));
         }
-        if let Some(token) = self.settings.token.as_ref().filter(|_| url.has_origin_of(&self.hub)) {
+        if let Some(token) = self.settings.token.as_ref().filter(|_| self.is_hub(url)) {
             request = request.header("Authorization", format!("Bearer {}", token.text()));
         }
-        request.call()
+        let reply = request.call().map_err(|error| self.failure(url, &error))?;
+        self.was_reached.store(true, Ordering::Relaxed);
+        let has_content = method != Method::Head && reply.status().is_success();
+        match reply.headers().get("content-encoding") {
+            Some(encoding) if has_content && encoding != "identity" => {
+                let what = "it sends compressed content, which was not asked for";
+                Err(Failure::new(self.bad_reply(url, what), Retry::No))
+            }
+            _ => Ok(reply),
+        }
     }
 
-    /// Sends requests until one has an answer, and reads it as a whole.
+    /// Sends requests until one has an answer, and reads it as a whole. Also returns the URL of the next
+    /// page, if there is one.
     pub(crate) fn get_whole(
         &self,
         url: &Url,
         refused: &dyn Fn(&Reply) -> Failure,
         pause: &mut dyn FnMut(&HubError, Duration) -> Result<(), HubError>,
-    ) -> Result<Vec<u8>, HubError> {
+    ) -> Result<(Vec<u8>, Option<Url>), HubError> {
         self.with_retries(pause, &mut || {
             let mut reply = self.send(Method::Get { from: 0 }, url)?;
             if reply.status != 200 {
                 return Err(refused(&reply));
             }
             let body = reply.body.with_config().limit(LARGEST_LISTING).read_to_vec();
-            body.map_err(|error| self.failure(&reply.url, &error))
+            let body = body.map_err(|error| self.failure(&reply.url, &error))?;
+            Ok((body, reply.next_page()))
         })
     }
 
@@ -180,7 +212,7 @@ impl Http {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            match self.pause_before(retries, failure.retry, false) {
+            match self.pause_before(retries, failure.retry) {
                 Some(length) => pause(&failure.error, length)?,
                 None => return Err(*failure.error),
             }
@@ -189,21 +221,16 @@ impl Http {
     }
 
     /// Returns the pause before another attempt, or `None` if there is none.
-    pub(crate) fn pause_before(
-        &self,
-        retries: u32,
-        retry: Retry,
-        was_reached: bool,
-    ) -> Option<Duration> {
+    pub(crate) fn pause_before(&self, retries: u32, retry: Retry) -> Option<Duration> {
         let HubSettings { first_pause, longest_pause, .. } = self.settings;
         let may = match retry {
             Retry::No => false,
-            Retry::IfReachedBefore => was_reached,
+            Retry::IfReachedBefore => self.was_reached.load(Ordering::Relaxed),
             Retry::Yes => true,
             Retry::After(wait) => wait <= longest_pause,
         };
         let growing = first_pause.saturating_mul(1 << retries.min(20)).min(longest_pause);
-        let pause = if let Retry::After(wait) = retry { wait } else { growing };
+        let pause = if let Retry::After(wait) = retry { wait.max(growing) } else { growing };
         (may && retries < self.settings.retries).then_some(pause)
     }
 
@@ -311,9 +338,31 @@ impl Reply {
         linked.or_else(|| self.header("content-length").parse().ok())
     }
 
-    /// Returns the pause that the server asks for, in seconds.
+    /// Returns the pause that the server asks for: as seconds, as a date, or as the hub does, which says
+    /// when its limit on requests ends (`RateLimit: "api";r=0;t=55`).
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let seconds = self.header("retry-after").trim().parse().ok()?;
+        let wait = self.header("retry-after").trim();
+        let until = || {
+            // By the clock of the server, because that of this machine may be wrong.
+            let seconds = http_date::seconds(wait)? - http_date::seconds(self.header("date"))?;
+            Some(seconds.max(0) as f64)
+        };
+        let end_of_limit = || {
+            let parts = self.header("ratelimit").split(';');
+            parts.filter(|_| self.status == 429).find_map(|part| {
+                part.trim().strip_prefix("t=").and_then(|seconds| seconds.parse::<f64>().ok())
+            })
+        };
+        let seconds = wait.parse().ok().or_else(until).or_else(end_of_limit)?;
         Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    /// Returns the URL in `Link: <…>; rel="next"`.
+    fn next_page(&self) -> Option<Url> {
+        let links = self.headers.get_all("link").iter().filter_map(|value| value.to_str().ok());
+        let next = links.flat_map(|value| value.split(',')).find(|link| {
+            link.split(';').skip(1).any(|part| matches!(part.trim(), "rel=\"next\"" | "rel=next"))
+        })?;
+        self.url.redirect(next.split_once('<')?.1.split_once('>')?.0)
     }
 }

@@ -1,18 +1,21 @@
 //! Finding files in the cache, and downloading those that it lacks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+
+use grpo_data::without_passwords;
 
 use crate::cache::RepoCache;
 use crate::download::{Downloads, report, retry_pause};
 use crate::error::HubError;
 use crate::http::Http;
 use crate::listing::Listing;
-use crate::name::{RepoName, is_commit};
-use crate::patterns::matches;
+use crate::name::{RepoKind, RepoName, is_commit};
+use crate::patterns::{is_pattern, matches};
 use crate::progress::{Observer, Progress};
 use crate::refusal::{Asked, refusal};
 use crate::settings::HubSettings;
+use crate::url::Url;
 
 /// Which files of a repository are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +63,8 @@ impl Hub {
     ///
     /// A cache that another tool has filled does not always say which files a repository has. Then it
     /// counts as complete if it has files of each needed group, and all parts of those that are
-    /// numbered (`-00001-of-00003`).
+    /// numbered (`-00001-of-00003`). A pattern for files of a data set needs a list, because others of them
+    /// may be missing.
     ///
     /// # Errors
     /// Returns an error if files are missing and cannot be downloaded. Finished files stay in the
@@ -97,13 +101,19 @@ impl Hub {
             return lacks(format!("it has no revision `{}` of it", repo.revision()));
         };
         let found = cache.files(&commit)?;
-        let listing = cache.listing(&commit)?;
+        let listing = cache.listing(&commit);
+        let pattern = request.needed.iter().copied().flatten().find(|path| is_pattern(path));
+        if let (None, RepoKind::DataSet, Some(pattern)) = (&listing, repo.kind(), pattern) {
+            return lacks(format!("it does not list which files match `{pattern}`"));
+        }
         let known = listing.as_ref().map_or_else(|| found.clone(), Listing::paths);
-        let files = match select(request, &known) {
+        let mut files = match select(request, &known) {
             Ok(files) => files,
             Err(patterns) => return lacks(format!("no file `{}`", patterns.join("` or `"))),
         };
-        if let Some(file) = files.iter().find(|file| found.binary_search(file).is_err()) {
+        let is_found = |file: &String| found.binary_search(file).is_ok();
+        files.retain(|file| is_found(file) || !is_for_people(request, file));
+        if let Some(file) = files.iter().find(|file| !is_found(file)) {
             return lacks(format!("no file `{file}`"));
         }
         if let Some(part) = missing_part(&files) {
@@ -122,7 +132,7 @@ impl Hub {
         let url = self.http.url(&format!("{path}/revision/{revision}?blobs=true"))?;
         let mut pause = |error: &HubError, length| retry_pause(&name, error, length, observer);
         let refused = |reply: &_| refusal(&self.http, repo, Asked::Revision, reply);
-        let json = match self.http.get_whole(&url, &refused, &mut pause) {
+        let (json, _) = match self.http.get_whole(&url, &refused, &mut pause) {
             Err(error @ HubError::NoRevision { .. }) => {
                 // Not every server says whether the repository or its revision is missing.
                 let refused = |reply: &_| refusal(&self.http, repo, Asked::Repo, reply);
@@ -134,11 +144,24 @@ impl Hub {
             }
             json => json?,
         };
-        let listing =
-            Listing::from_reply(&json).map_err(|what| self.http.bad_reply(&url, &what))?;
+        let bad = |url: &Url, what: String| self.http.bad_reply(url, &what);
+        let mut listing = Listing::from_reply(&json).map_err(|what| bad(&url, what))?;
         if is_commit(repo.revision()) && listing.commit != repo.revision() {
-            let what = format!("it answers with the commit {}", listing.commit);
-            return Err(self.http.bad_reply(&url, &what));
+            return Err(bad(&url, format!("it answers with the commit {}", listing.commit)));
+        }
+        if listing.may_lack_files() {
+            listing.files.clear();
+            let first = format!("{path}/tree/{}?recursive=true&expand=false", listing.commit);
+            let mut next = Some(self.http.url(&first)?);
+            let mut seen = BTreeSet::new();
+            while let Some(url) = next {
+                if !seen.insert(url.text().to_owned()) {
+                    return Err(bad(&url, "the pages of the listing repeat themselves".to_owned()));
+                }
+                let (json, following) = self.http.get_whole(&url, &refused, &mut pause)?;
+                listing.add_page(&json).map_err(|what| bad(&url, what))?;
+                next = following;
+            }
         }
         Ok(listing)
     }
@@ -157,16 +180,20 @@ impl Hub {
             patterns,
             found: listing.paths(),
         })?;
+        for file in &files {
+            let url = || without_passwords(&self.http.settings().endpoint).into_owned();
+            Listing::check_path(file).map_err(|what| HubError::Reply { url: url(), what })?;
+        }
         let cache = RepoCache::create(cache, repo, *has_links)?;
         let mut missing = Vec::new();
+        let mut size = Some(0_u64);
         for file in &files {
             if !cache.has(commit, file)? {
-                missing.push((file.as_str(), &listing.files[file]));
+                let entry = &listing.files[file];
+                size = size.zip(cache.missing_bytes(entry)?).map(|(a, b)| a.saturating_add(b));
+                missing.push((file.as_str(), entry));
             }
         }
-        let sizes: Option<Vec<u64>> = missing.iter().map(|(_, entry)| entry.size()).collect();
-        let size =
-            sizes.map(|sizes| sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size)));
         if !missing.is_empty() {
             report(observer, commit, &Progress::Missing { files: missing.len(), size })?;
         }
@@ -177,7 +204,7 @@ impl Hub {
             downloaded += downloads.fetch(file, entry, observer)?;
         }
         // Last, so that a revision in the cache has what was asked for.
-        cache.write_listing(listing)?;
+        cache.write_listing(listing);
         cache.write_commit(repo.revision(), commit)?;
         Ok(Snapshot {
             folder: cache.snapshot(commit),
@@ -201,12 +228,25 @@ impl Listing {
     }
 }
 
+/// Returns whether a file is text for people. A cache without it is complete, as those are that other
+/// tools have filled with what they load.
+fn is_for_people(request: &FileRequest<'_>, file: &str) -> bool {
+    let is_text = ["README.md", "LICENSE*"].iter().any(|pattern| matches(pattern, file));
+    is_text && !request.needed.iter().copied().flatten().any(|pattern| matches(pattern, file))
+}
+
 /// Returns the files of a request, sorted.
 ///
 /// # Errors
 /// Returns the patterns of a group that match none.
 fn select(request: &FileRequest<'_>, known: &[String]) -> Result<Vec<String>, Vec<String>> {
-    let of = |pattern: &str| known.iter().filter(|file| matches(pattern, file)).cloned().collect();
+    let of = |pattern: &str| {
+        // A recorded path can contain the characters of a pattern.
+        match known.iter().any(|file| file == pattern) {
+            true => vec![pattern.to_owned()],
+            false => known.iter().filter(|file| matches(pattern, file)).cloned().collect(),
+        }
+    };
     let mut files: Vec<String> =
         request.optional.iter().flat_map(|pattern| -> Vec<String> { of(pattern) }).collect();
     for group in request.needed {
@@ -246,7 +286,7 @@ fn numbered(file: &str) -> Option<(&str, u32, u32, &str)> {
     Some((start, part.parse().ok()?, rest[..digits].parse().ok()?, &rest[digits..]))
 }
 
-/// Checks that the disk has space for a download. Parts of an earlier one are not subtracted.
+/// Checks that the disk has space for a download.
 fn check_space(cache: &RepoCache, needed: u64) -> Result<(), HubError> {
     // Some file systems do not tell, and then a write fails if the disk is full.
     let Ok(free) = fs4::available_space(cache.root()) else { return Ok(()) };
@@ -283,6 +323,11 @@ mod tests {
         );
         check(&["config.json", "m.bin"], Ok(&["config.json", "m.bin"]));
         check(&["config.json"], Err("model*.safetensors *.bin"));
+        let request =
+            FileRequest { repo: &repo, needed: &[&["x[1].json"]], optional: &[], newest: false };
+        let known = ["x1.json", "x[1].json"].map(str::to_owned);
+        assert_eq!(select(&request, &known).unwrap(), ["x[1].json"]);
+        assert_eq!(select(&request, &known[..1]).unwrap(), ["x1.json"]);
     }
 
     #[test]

@@ -35,6 +35,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    fn new(size: Option<u64>, blob_id: Option<String>, lfs: Option<Lfs>) -> Self {
+        let Lfs { sha256: lfs_sha256, size: lfs_size } = lfs.unwrap_or_default();
+        Self { size, blob_id, lfs_sha256, lfs_size, xet_hash: None }
+    }
+
     /// Returns the hash of the content, if it is listed.
     pub(crate) fn hash(&self) -> Option<Hash> {
         self.lfs_sha256.as_deref().or(self.blob_id.as_deref()).and_then(Hash::parse)
@@ -44,6 +49,9 @@ impl Entry {
         self.lfs_size.or(self.size)
     }
 }
+
+/// Number of files from which the hub may leave some out of its description of a repository.
+const MOST_FILES: usize = 50_000;
 
 /// The file `trees/<commit>.json`.
 #[derive(Serialize, Deserialize)]
@@ -68,10 +76,22 @@ struct Sibling {
     lfs: Option<Lfs>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Lfs {
+    #[serde(alias = "oid")]
     sha256: Option<String>,
     size: Option<u64>,
+}
+
+/// A file or folder in the pages of the API.
+#[derive(Deserialize)]
+struct Item {
+    #[serde(rename = "type")]
+    kind: String,
+    path: String,
+    size: Option<u64>,
+    oid: Option<String>,
+    lfs: Option<Lfs>,
 }
 
 impl Listing {
@@ -85,27 +105,48 @@ impl Listing {
         if !is_commit(&info.sha) {
             return Err("the reply has no commit".to_owned());
         }
-        let entry = |file: Sibling| {
-            let lfs = file.lfs.unwrap_or(Lfs { sha256: None, size: None });
-            let (lfs_sha256, lfs_size) = (lfs.sha256, lfs.size);
-            let (size, blob_id) = (file.size, file.blob_id);
-            (file.rfilename, Entry { size, blob_id, lfs_sha256, lfs_size, xet_hash: None })
-        };
-        let files: BTreeMap<String, Entry> = info.siblings.into_iter().map(entry).collect();
-        match files.keys().find(|path| !is_path(path)) {
-            Some(path) => Err(format!(
-                "the reply lists a file with the path \"{}\", which is not one in a repository",
+        let files = info.siblings.into_iter();
+        let files =
+            files.map(|file| (file.rfilename, Entry::new(file.size, file.blob_id, file.lfs)));
+        Ok(Self { commit: info.sha, files: files.collect() })
+    }
+
+    /// Returns whether the files have to be listed by pages.
+    pub(crate) fn may_lack_files(&self) -> bool {
+        self.files.len() >= MOST_FILES
+    }
+
+    /// Adds the files of a page.
+    ///
+    /// # Errors
+    /// Returns what is wrong if it is not that of a hub.
+    pub(crate) fn add_page(&mut self, json: &[u8]) -> Result<(), String> {
+        let page: Vec<Item> = serde_json::from_slice(json)
+            .map_err(|error| format!("the reply does not list files ({error})"))?;
+        let files = page.into_iter().filter(|item| item.kind == "file");
+        self.files.extend(files.map(|file| (file.path, Entry::new(file.size, file.oid, file.lfs))));
+        Ok(())
+    }
+
+    /// Checks the path of a file that will be written. A repository may have others, which only other
+    /// systems can store.
+    ///
+    /// # Errors
+    /// Returns what is wrong.
+    pub(crate) fn check_path(path: &str) -> Result<(), String> {
+        match is_path(path) {
+            true => Ok(()),
+            false => Err(format!(
+                "the reply lists a file with the path \"{}\", which cannot be stored",
                 grpo_data::short_text(path)
             )),
-            None => Ok(Self { commit: info.sha, files }),
         }
     }
 
     /// Reads a listing of the cache. Returns `None` if its format is unknown.
     pub(crate) fn from_tree(commit: &str, json: &[u8]) -> Option<Self> {
         let Tree { format_version, files } = serde_json::from_slice(json).ok()?;
-        let is_known = format_version == FORMAT && files.keys().all(|path| is_path(path));
-        is_known.then(|| Self { commit: commit.to_owned(), files })
+        (format_version == FORMAT).then(|| Self { commit: commit.to_owned(), files })
     }
 
     /// Returns the listing for the cache, or `None` if it lacks what other tools expect there.
@@ -116,12 +157,11 @@ impl Listing {
     }
 }
 
-/// Returns whether a path stays in its repository, and can be the name of a file on any system.
+/// Returns whether a path stays in its repository, and can be the name of a file here.
 fn is_path(path: &str) -> bool {
     let is_name = |part: &str| {
-        !matches!(part, "" | "." | "..")
-            && !part.contains(['\\', ':'])
-            && !part.contains(char::is_control)
+        let is_strange = matches!(part, "" | "." | "..") || part.contains(char::is_control);
+        !is_strange && (!cfg!(windows) || !part.contains(['\\', ':']))
     };
     path.split('/').all(is_name)
 }
@@ -153,12 +193,33 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_large_repositories() {
+        let reply = format!(r#"{{"sha": "{COMMIT}", "siblings": []}}"#);
+        let mut listing = Listing::from_reply(reply.as_bytes()).unwrap();
+        let (git, sha256) = ("1".repeat(40), "2".repeat(64));
+        let page = format!(
+            r#"[{{"type": "directory", "path": "x", "oid": "{git}", "size": 0}},
+                {{"type": "file", "path": "x/a.json", "oid": "{git}", "size": 3}},
+                {{"type": "file", "path": "m.bin", "oid": "{git}", "size": 9,
+                  "lfs": {{"oid": "{sha256}", "size": 9, "pointerSize": 100}}, "xetHash": "x"}}]"#
+        );
+        listing.add_page(page.as_bytes()).unwrap();
+        assert_eq!(listing.files.keys().collect::<Vec<_>>(), ["m.bin", "x/a.json"]);
+        assert_eq!(listing.files["x/a.json"].hash(), Hash::parse(&git));
+        assert_eq!(listing.files["m.bin"].hash(), Hash::parse(&sha256));
+        assert!(listing.add_page(b"{}").is_err());
+    }
+
+    #[test]
     fn paths_that_leave_the_repository_are_refused() {
-        for path in ["../x", "/etc/x", "a/../../x", "a//b", "a\\\\..\\\\b", "C:x", ""] {
-            let reply =
-                format!(r#"{{"sha": "{COMMIT}", "siblings": [{{"rfilename": "{path}"}}]}}"#);
-            let fault = Listing::from_reply(reply.as_bytes()).unwrap_err();
-            assert!(fault.contains("which is not one in a repository"), "{fault}");
+        for path in ["../x", "/etc/x", "a/../../x", "a//b", "a/./b", "a\u{1b}[2J", ""] {
+            let fault = Listing::check_path(path).unwrap_err();
+            assert!(fault.ends_with("which cannot be stored"), "{fault}");
+            assert!(!fault.contains('\u{1b}'));
+        }
+        for path in ["a/b c", "2024-01-01T10:00:00.json", "a\\b", "\u{fc}", "...", "-rf"] {
+            let fits = !cfg!(windows) || !path.contains(['\\', ':']);
+            assert_eq!(Listing::check_path(path).is_ok(), fits, "{path}");
         }
         assert!(Listing::from_reply(b"<html>").is_err());
         assert!(Listing::from_reply(br#"{"sha": "main", "siblings": []}"#).is_err());

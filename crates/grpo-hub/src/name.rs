@@ -119,6 +119,12 @@ impl RepoName {
         Ok((Self { kind, id, revision: Some(revision) }, path.trim_start_matches('/')))
     }
 
+    /// Returns the repository of a folder or file in a cache, at the commit of its snapshot, with the path of
+    /// the file in it. The cache may be missing. Returns `None` for other paths.
+    pub fn of_snapshot(path: &Path) -> Option<(Self, String)> {
+        in_snapshot(path)
+    }
+
     /// Returns the model that a path names: by [`Self::model`], or as the folder of its snapshot in a
     /// cache that does not exist any more, or only on another machine. Returns `None` for other paths.
     ///

@@ -1,5 +1,10 @@
 //! Patterns for the paths of files in a repository.
 
+/// Returns whether a text has characters with which it can match several paths.
+pub fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
 /// Returns whether a path matches a pattern. `*` and `?` stand for characters of a file or folder
 /// name, `[abc]` and `[!abc]` for one of them, and `**` for any number of folders.
 pub fn matches(pattern: &str, path: &str) -> bool {

@@ -7,18 +7,18 @@ use crate::http::{Failure, Http, Reply, Retry};
 use crate::name::RepoName;
 
 /// What was asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
     /// A repository, without a revision.
     Repo,
     /// The commit and files of a revision.
     Revision,
-    /// A file.
-    File(&'a str),
+    /// A file that is listed.
+    File,
 }
 
 /// Explains a reply without the content that was asked for.
-pub(crate) fn refusal(http: &Http, repo: &RepoName, asked: Asked<'_>, reply: &Reply) -> Failure {
+pub(crate) fn refusal(http: &Http, repo: &RepoName, asked: Asked, reply: &Reply) -> Failure {
     let settings = http.settings();
     let endpoint = without_passwords(&settings.endpoint).into_owned();
     let (repo, url) = (repo.clone(), reply.url.shown());
@@ -26,26 +26,24 @@ pub(crate) fn refusal(http: &Http, repo: &RepoName, asked: Asked<'_>, reply: &Re
     let page = format!("{endpoint}/{}{}", repo.kind().prefix(), repo.id());
     let message = reply.header("x-error-message").to_owned();
     let wait = reply.retry_after();
-    let error = match (reply.header("x-error-code"), reply.status) {
+    // Another server does not speak for the hub: a URL of its own may have expired.
+    let is_hub = http.is_hub(&reply.url);
+    let code = if is_hub { reply.header("x-error-code") } else { "" };
+    let error = match (code, reply.status) {
         ("GatedRepo", _) => HubError::Gated { repo, page, has_token },
         ("RevisionNotFound", _) => HubError::NoRevision { repo, endpoint },
         ("RepoNotFound", _) => HubError::NoRepo { repo, endpoint, has_token },
-        (_, 401) => match &settings.token {
+        (_, 401) if is_hub => match &settings.token {
             Some(token) => HubError::Token { endpoint, origin: token.origin().to_owned() },
             // The hub does not tell whether a private repository exists.
             None => HubError::NoRepo { repo, endpoint, has_token },
         },
-        (_, 404) => match asked {
-            Asked::Repo => HubError::NoRepo { repo, endpoint, has_token },
-            Asked::Revision => HubError::NoRevision { repo, endpoint },
-            Asked::File(file) => {
-                HubError::NoFile { repo, patterns: vec![file.to_owned()], found: Vec::new() }
-            }
-        },
+        (_, 404) if asked == Asked::Repo => HubError::NoRepo { repo, endpoint, has_token },
+        (_, 404) if asked == Asked::Revision => HubError::NoRevision { repo, endpoint },
         (_, 429) => HubError::TooManyRequests { url, wait },
         (_, status) => {
             let fix = match status {
-                403 => "check that the token in HF_TOKEN may read this repository",
+                403 if is_hub => "check that the token in HF_TOKEN may read this repository",
                 408 | 500.. => "run again later",
                 _ => "check HF_ENDPOINT, and any proxy in front of it",
             };

@@ -1,13 +1,15 @@
 //! The environment variables that the tools of the hub share.
 
+use std::env::VarError;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use grpo_data::{regular_file, short_text};
+use grpo_data::{regular_file, short_text, without_passwords};
 
 use crate::error::HubError;
+use crate::route::Route;
 use crate::url::Url;
 
 const ENDPOINT: &str = "https://huggingface.co";
@@ -25,7 +27,7 @@ pub struct HubSettings {
     pub offline: bool,
     /// Whether files of a snapshot are links to blobs, not if `HF_HUB_DISABLE_SYMLINKS` is set.
     pub has_links: bool,
-    /// Time limit of a connection, and of the head of a reply: `HF_HUB_ETAG_TIMEOUT`.
+    /// Time limit of a connection: `HF_HUB_ETAG_TIMEOUT`.
     pub reply_limit: Duration,
     /// Longest time without any byte of a reply: `HF_HUB_DOWNLOAD_TIMEOUT`.
     pub idle_limit: Duration,
@@ -33,9 +35,21 @@ pub struct HubSettings {
     pub retries: u32,
     /// Pause before the first retry. It doubles with each.
     pub first_pause: Duration,
-    /// Longest pause, also of those that a server asks for.
+    /// Longest pause, also of those that a server asks for. The hub counts requests for 5 minutes.
     pub longest_pause: Duration,
+    pub(crate) route: Route,
 }
+
+/// The variables that are paths, tokens or URLs.
+const TEXTS: [&str; 7] = [
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "XDG_CACHE_HOME",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HF_ENDPOINT",
+];
 
 /// A token of the hub. It is never displayed.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,6 +95,12 @@ impl HubSettings {
     /// Returns an error if a variable has a value that cannot be used, or if the file with the token
     /// cannot be read.
     pub fn from_environment() -> Result<Self, HubError> {
+        for name in TEXTS {
+            if let Err(VarError::NotUnicode(_)) = std::env::var(name) {
+                let what = "is not UTF-8".to_owned();
+                return Err(HubError::variable(name, what, "set it to a text in UTF-8"));
+            }
+        }
         Self::from_variables(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
@@ -90,8 +110,8 @@ impl HubSettings {
     /// Returns an error if the endpoint is not a URL.
     pub fn new(cache: &Path, endpoint: &str) -> Result<Self, HubError> {
         let endpoint = endpoint.trim_end_matches('/').to_owned();
-        if Url::parse(&endpoint).is_none() {
-            let what = format!("is \"{}\"", short_text(&endpoint));
+        if !Url::parse(&endpoint).is_some_and(|url| url.is_base()) {
+            let what = format!("is \"{}\"", short_text(&without_passwords(&endpoint)));
             let fix = "expected a URL such as https://huggingface.co";
             return Err(HubError::variable("HF_ENDPOINT", what, fix));
         }
@@ -105,7 +125,8 @@ impl HubSettings {
             idle_limit: Duration::from_secs(30),
             retries: 5,
             first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(60),
+            longest_pause: Duration::from_secs(300),
+            route: Route::default(),
         })
     }
 
@@ -113,6 +134,8 @@ impl HubSettings {
         let home = home(get)?;
         let cache = ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"].into_iter().find_map(get);
         let cache = cache.map_or_else(|| home.join("hub"), |cache| expanded(&cache, get));
+        // Paths in it are recorded, and used later in other folders.
+        let cache = std::path::absolute(&cache).unwrap_or(cache);
         let endpoint = get("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
         let is_set = |name: &str| {
             let value = get(name).unwrap_or_default().to_uppercase();
@@ -122,6 +145,7 @@ impl HubSettings {
         settings.offline = is_set("HF_HUB_OFFLINE")
             || (get("HF_HUB_OFFLINE").is_none() && is_set("TRANSFORMERS_OFFLINE"));
         settings.has_links = !is_set("HF_HUB_DISABLE_SYMLINKS");
+        settings.route = Route::from_variables(get);
         for (variable, limit) in [
             ("HF_HUB_ETAG_TIMEOUT", &mut settings.reply_limit),
             ("HF_HUB_DOWNLOAD_TIMEOUT", &mut settings.idle_limit),
@@ -205,7 +229,11 @@ fn token(get: &dyn Fn(&str) -> Option<String>, home: &Path) -> Result<Option<Tok
     let path = get("HF_TOKEN_PATH").map_or_else(|| home.join("token"), |path| expanded(&path, get));
     match regular_file::read_to_string(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(HubError::Cache { action: "read", path, source }),
+        Err(error) => Err(HubError::Setting {
+            place: format!("the file `{}`", path.display()),
+            what: format!("with the token cannot be read ({error})"),
+            fix: "correct it, or set HF_TOKEN",
+        }),
         Ok(text) if text.trim().is_empty() => Ok(None),
         Ok(text) => Token::new(&text, &format!("the file `{}`", path.display())).map(Some),
     }
@@ -234,6 +262,10 @@ mod tests {
         check(&[("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HUB_CACHE", "~/c")], "/home/a/c");
         check(&[("HF_HOME", "$HOME/x/${USER}"), ("USER", "me")], "/home/a/x/me/hub");
         check(&[("HF_HOME", "/$ABSENT/$")], "/$ABSENT/$/hub");
+        let relative = std::env::current_dir().unwrap().join("here/hub");
+        check(&[("HF_HOME", "here")], relative.to_str().unwrap());
+        // A variable of older versions of transformers, which current ones ignore too.
+        check(&[("TRANSFORMERS_CACHE", "/old")], "/home/a/.cache/huggingface/hub");
         assert_eq!(
             read(&[]).unwrap_err().to_string(),
             "the environment variable HOME is not set; set HF_HOME to a folder for models and data sets"
@@ -243,7 +275,9 @@ mod tests {
     #[test]
     fn switches_and_limits() {
         let check = |name: &str, value: &str| read(&[("HF_HOME", "/absent"), (name, value)]);
-        assert!(check("HF_HUB_OFFLINE", "1").unwrap().offline);
+        for value in ["1", "true", "yes", "ON"] {
+            assert!(check("HF_HUB_OFFLINE", value).unwrap().offline, "{value}");
+        }
         assert!(check("TRANSFORMERS_OFFLINE", "yes").unwrap().offline);
         assert!(!check("HF_HUB_OFFLINE", "0").unwrap().offline);
         assert!(!check("HF_HUB_DISABLE_SYMLINKS", "true").unwrap().has_links);
@@ -258,9 +292,19 @@ mod tests {
             "http://localhost:1"
         );
         assert_eq!(
-            check("HF_ENDPOINT", "localhost").unwrap_err().to_string(),
-            "the environment variable HF_ENDPOINT is \"localhost\"; expected a URL such as https://huggingface.co"
+            check("HF_ENDPOINT", "http://localhost:1/mirror//").unwrap().endpoint,
+            "http://localhost:1/mirror"
         );
+        for (value, shown) in [
+            ("localhost", "localhost"),
+            ("https://a.example?key=1", "https://a.example?key=1"),
+            ("ftp://me:secret@a.example", "ftp://***@a.example"),
+        ] {
+            let expect = format!(
+                "the environment variable HF_ENDPOINT is \"{shown}\"; expected a URL such as https://huggingface.co"
+            );
+            assert_eq!(check("HF_ENDPOINT", value).unwrap_err().to_string(), expect);
+        }
     }
 
     #[test]
@@ -279,6 +323,9 @@ mod tests {
         assert_eq!(check(&[("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")]), None);
         assert_eq!(check(&[("HF_HUB_OFFLINE", "1")]), None);
         assert_eq!(check(&[("HF_TOKEN_PATH", "/absent")]), None);
+        let error = read(&[("HF_HOME", home), ("HF_TOKEN_PATH", home)]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("the file `{home}` with the token cannot be read (")));
+        assert!(error.ends_with("; correct it, or set HF_TOKEN"), "{error}");
         assert_eq!(
             read(&[("HF_HOME", home), ("HF_TOKEN", "a b")]).unwrap_err().to_string(),
             "the environment variable HF_TOKEN does not contain a token (visible ASCII characters); correct it, or remove it"

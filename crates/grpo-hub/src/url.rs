@@ -37,15 +37,29 @@ impl Url {
     /// Returns the host with its port, if it is not the usual one.
     pub(crate) fn host(&self) -> &str {
         let host = self.origin.split_once("://").map_or("", |(_, host)| host);
-        let usual = if self.origin.starts_with("https") { ":443" } else { ":80" };
+        let usual = if self.is_encrypted() { ":443" } else { ":80" };
         host.strip_suffix(usual).unwrap_or(host)
+    }
+
+    /// Returns the host without its port, and the port.
+    pub(crate) fn host_and_port(&self) -> (&str, &str) {
+        let host = self.origin.split_once("://").map_or("", |(_, host)| host);
+        host.rsplit_once(':').unwrap_or((host, ""))
     }
 
     /// Returns whether the server runs on this machine.
     pub(crate) fn is_local(&self) -> bool {
-        let host = self.origin.split_once("://").map_or("", |(_, host)| host);
-        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+        let (host, _) = self.host_and_port();
         host == "localhost" || host == "[::1]" || host.starts_with("127.")
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.origin.starts_with("https:")
+    }
+
+    /// Returns whether paths can be appended.
+    pub(crate) fn is_base(&self) -> bool {
+        !self.text.contains(['?', '#'])
     }
 
     /// Returns the URL for messages: without its query, which can be a key, and without a password.
@@ -66,8 +80,14 @@ impl Url {
     pub(crate) fn redirect(&self, location: &str) -> Option<Self> {
         let (scheme, rest) = self.text.split_once("://")?;
         let start = &self.text[..scheme.len() + 3 + rest.find('/').unwrap_or(rest.len())];
-        let target = match location {
-            _ if location.contains("://") => location.to_owned(),
+        // Some servers send characters that have to be encoded.
+        let location = &encoded(location, "!#$%&'()*+,/:;=?@[]");
+        let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
+        let target = match location.as_str() {
+            _ if location.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme)) => {
+                location.clone()
+            }
+            _ if location.starts_with('?') => format!("{}{location}", self.without_query()),
             _ if location.starts_with("//") => format!("{scheme}:{location}"),
             _ if location.starts_with('/') => format!("{start}{location}"),
             _ => {
@@ -134,6 +154,10 @@ mod tests {
         check("/api/b", Some("https://a.example/api/b"));
         check("//cdn.example/b", Some("https://cdn.example/b"));
         check("b", Some("https://a.example/x/b"));
+        check("/b?from=https://c.example", Some("https://a.example/b?from=https://c.example"));
+        check("b?from=https://c.example", Some("https://a.example/x/b?from=https://c.example"));
+        check("?key=1", Some("https://a.example/x/y?key=1"));
+        check("/b c/\u{fc}%20", Some("https://a.example/b%20c/%C3%BC%20"));
         check("file:///etc/passwd", None);
         check("", Some("https://a.example/x/"));
     }

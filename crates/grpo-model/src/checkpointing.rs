@@ -15,7 +15,7 @@ use burn::tensor::{Gradients, Tensor};
 use crate::language_model::{Forward, LanguageModel};
 use crate::pass::{Pass, PassContext};
 use crate::residual::Residual;
-use crate::{Dropout, Policy, TokenBatch};
+use crate::{Adapter, Dropout, Policy, TokenBatch};
 
 /// The state needed to recompute a block.
 struct Kept {
@@ -32,9 +32,9 @@ pub(crate) fn forward(
 ) -> Forward<Policy> {
     let at_start = dropout.clone();
     let off_tape = policy.valid();
-    let (model, adapter) = off_tape.parts();
+    let (model, adapter) = off_tape.effective();
     let device = model.device();
-    let (mut x, context) = model.begin(tokens, None, dropout, &device);
+    let (mut x, context) = model.begin(tokens, None, adapter, dropout, &device);
     let mut kept = Vec::new();
     for layer in 0..model.description().layers {
         kept.push(Kept { input: x.clone(), dropout: dropout.clone() });
@@ -42,7 +42,7 @@ pub(crate) fn forward(
         x = model.block(layer, x, &mut pass);
     }
     let output = Tensor::from_inner(x).require_grad();
-    let hidden = policy.parts().0.end(Residual::new(output.clone()), &context);
+    let hidden = policy.effective().0.end(Residual::new(output.clone()), &context);
     let tokens = tokens.clone();
     let back = move |policy: &Policy, last: &Gradients| {
         let gradient = output.grad(last).expect("the loss depends on the hidden states");
@@ -60,7 +60,7 @@ fn backward(
     context: &PassContext,
     mut gradient: Tensor<2>,
 ) -> Vec<GradientsParams> {
-    let (model, adapter) = policy.parts();
+    let (model, adapter) = policy.effective();
     let mut parts = Vec::new();
     for (layer, Kept { input, mut dropout }) in kept.into_iter().enumerate().rev() {
         let input = Tensor::from_inner(input).require_grad();
@@ -70,8 +70,9 @@ fn backward(
         gradient = input.grad(&gradients).expect("a block's output depends on its input");
         parts.push(GradientsParams::from_grads(gradients, policy));
     }
-    if let Policy::Whole(model) = policy {
-        let (embedded, _) = model.begin(tokens, None, &mut at_start, &model.device());
+    if adapter.is_none_or(Adapter::changes_input) {
+        let device = policy.device();
+        let (embedded, _) = model.begin(tokens, None, adapter, &mut at_start, &device);
         let gradients = (embedded * Tensor::from_inner(gradient)).sum().backward();
         parts.push(GradientsParams::from_grads(gradients, policy));
     }

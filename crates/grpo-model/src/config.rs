@@ -6,6 +6,7 @@ use crate::ModelError;
 use crate::description::{Description, HeadKind};
 use crate::families::{FamilyKind, Fields};
 use crate::names::Names;
+use crate::quantised::fault_of_method;
 
 /// Name of the output layer in checkpoints of transformers.
 const STORED_HEAD: &str = "lm_head.weight";
@@ -24,9 +25,10 @@ impl ModelConfig {
     /// # Errors
     /// Returns an error if a key is missing or unsupported, or if the sizes are inconsistent.
     pub fn new(family: &'static FamilyKind, json: Map<String, Value>) -> Result<Self, String> {
-        if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
-            return Err("quantized weights are not supported (quantization_config); use the bf16 or f32 checkpoint and let the run quantize it"
-                .to_owned());
+        // Older versions of compressed-tensors have another key.
+        let quantised = ["quantization_config", "compression_config"].map(|key| json.get(key));
+        if let Some(found) = quantised.into_iter().flatten().find(|value| !value.is_null()) {
+            return Err(fault_of_method(found.get("quant_method").and_then(Value::as_str)));
         }
         let description = (family.describe)(&Fields::new(&json))?;
         let description = description.checked().map_err(|error| error.to_string())?;

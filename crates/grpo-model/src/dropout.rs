@@ -47,6 +47,11 @@ impl Dropout {
         self.source.is_some() && self.probability > 0.0
     }
 
+    /// Returns whether [`Self::apply_at`] with this probability changes its input.
+    pub(crate) fn drops(&self, probability: f32) -> bool {
+        self.source.is_some() && probability > 0.0
+    }
+
     /// Applies dropout to `x`.
     pub fn apply<const D: usize>(&mut self, x: Tensor<D>) -> Tensor<D> {
         self.apply_at(self.probability, x)

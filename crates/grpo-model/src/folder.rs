@@ -9,6 +9,7 @@ use grpo_data::{Codec, parse_model_json, regular_file};
 use serde_json::{Map, Value};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
+use crate::description::HeadKind;
 use crate::families::family_name;
 use crate::gguf_file::{GgufFile, is_gguf_file};
 use crate::parameters::Parameters;
@@ -88,12 +89,16 @@ impl ModelSpec {
         Ok(Self { config, codec })
     }
 
-    /// Returns the name of the model family in `config.json`, whether it is known or not. No other file is
-    /// read.
+    /// Returns the name of the model family in `config.json` or in a GGUF file, whether it is known or not. No
+    /// other file is read.
     ///
     /// # Errors
-    /// Returns an error if `config.json` is missing or invalid, or names no family.
+    /// Returns an error if the file is missing or invalid, or names no family.
     pub fn family_name(folder: &Path) -> Result<String, ModelError> {
+        if is_gguf_file(folder) {
+            let file = GgufFile::open(folder)?;
+            return Ok(file.family_name().unwrap_or_default().to_owned());
+        }
         let path = folder.join(CONFIG_FILE);
         let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
@@ -101,6 +106,19 @@ impl ModelSpec {
             parse_model_json(&text).map_err(|message| ModelError::in_file(&path, message))?;
         let name = family_name(&json).and_then(Value::as_str);
         name.map(str::to_owned).ok_or_else(|| ModelError::in_file(&path, "missing model_type"))
+    }
+
+    /// Returns the configuration of a model that adapters have changed: its output layer may no longer be
+    /// tied to the token embedding.
+    ///
+    /// # Errors
+    /// Returns an error if the family cannot have an output layer of its own.
+    pub fn config_of(&self, model: &Transformer) -> Result<ModelConfig, ModelError> {
+        let heads = [self.config.description().head, model.description().head];
+        match heads {
+            [HeadKind::Tied, HeadKind::Own] => self.config.clone().untied(),
+            _ => Ok(self.config.clone()),
+        }
     }
 
     /// Writes a model directory. Weights are written one tensor at a time.
@@ -117,7 +135,8 @@ impl ModelSpec {
             StoredAs::F32 => "float32",
             StoredAs::Bf16 => "bfloat16",
         };
-        let mut files = vec![(CONFIG_FILE.to_owned(), self.config.to_json(dtype).into_bytes())];
+        let config = self.config_of(model)?;
+        let mut files = vec![(CONFIG_FILE.to_owned(), config.to_json(dtype).into_bytes())];
         files.extend(self.codec.files().iter().cloned());
         for (name, bytes) in files {
             let path = folder.join(name);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use grpo_data::{OwnFolder, regular_file};
+use grpo_data::{ChatTemplate, OwnFolder, regular_file};
 use grpo_gguf::{GgufError, GgufModel, is_gguf};
 use tempfile::TempDir;
 
@@ -16,6 +16,28 @@ pub fn is_gguf_file(path: &Path) -> bool {
     let mut first = [0; 4];
     let read = |mut file: File| file.read_exact(&mut first).is_ok();
     path.is_file() && regular_file::open(path).is_ok_and(read) && is_gguf(&first)
+}
+
+/// Returns the chat template of a model folder or GGUF file, if it has one.
+///
+/// # Errors
+/// Returns an error if a file is missing or invalid.
+pub fn chat_template(model: &Path) -> Result<Option<ChatTemplate>, ModelError> {
+    if is_gguf_file(model) {
+        let (_guard, unpacked) = GgufFile::open(model)?.unpacked()?;
+        return Ok(ChatTemplate::from_folder(&unpacked)?);
+    }
+    Ok(ChatTemplate::from_folder(model)?)
+}
+
+/// Returns the number of parameters of the model in a GGUF file, without reading its weights.
+///
+/// # Errors
+/// Returns an error if the file is damaged or not supported.
+pub fn gguf_parameters(path: &Path) -> Result<usize, ModelError> {
+    let GgufFile { model, .. } = GgufFile::open(path)?;
+    let values = |name: &str| model.shape(name).map_or(0, |shape| shape.iter().product::<usize>());
+    Ok(model.names().map(values).sum())
 }
 
 /// An open GGUF file.
@@ -31,6 +53,11 @@ impl GgufFile {
         let file = regular_file::open(path).map_err(read_error)?;
         let model = GgufModel::open(file).map_err(|error| failure(path, error))?;
         Ok(Self { path: path.to_owned(), model })
+    }
+
+    /// Returns the name of the model's family.
+    pub(crate) fn family_name(&self) -> Option<&str> {
+        self.model.config()["model_type"].as_str()
     }
 
     /// Writes the files that a folder of this model has, except the weights, to a temporary folder, which is

@@ -15,6 +15,7 @@ use grpo_kernels::{
 use grpo_logprob::Head;
 
 use crate::description::NormKind;
+use crate::dora::scaled_output;
 use crate::lora::LoraPair;
 use crate::parameters::Parameters;
 use crate::pass::{Outputs, Pass};
@@ -68,6 +69,11 @@ impl Linear {
         Self::from_parts(number, name, weight, bias)
     }
 
+    /// Creates a layer without a bias that no adapter finds.
+    pub(crate) fn without_number(name: &str, weight: Tensor<2>) -> Self {
+        Self::from_parts(usize::MAX, name, Param::from_tensor(weight), None)
+    }
+
     fn from_parts(
         number: usize,
         name: &str,
@@ -80,18 +86,26 @@ impl Linear {
 
     /// Computes `[n, in]` → `[n, out]`.
     pub(crate) fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
-        let added = pass.adapter.and_then(|adapter| adapter.pair(self.number)).map(|pair| {
-            let dropped = pass.dropout.apply_at(pair.dropout, x.clone());
-            match pass.context.is_cached() {
-                true => pair.forward_invariant(dropped),
-                false => pair.forward(dropped),
-            }
-        });
+        let Some(pair) = pass.adapter.and_then(|adapter| adapter.pair(self.number)) else {
+            return self.output(x, pass);
+        };
+        let dropped = pass.dropout.apply_at(pair.dropout, x.clone());
+        let added = match pass.context.is_cached() {
+            true => pair.forward_invariant(dropped.clone()),
+            false => pair.forward(dropped.clone()),
+        };
         let y = self.output(x, pass);
-        match added {
-            Some(added) => y + added,
-            None => y,
-        }
+        let Some(gain) = pair.gain(self.weight.val()) else { return y + added };
+        // As in PEFT, DoRA scales the product with what dropout left.
+        let product = match pass.dropout.drops(pair.dropout) {
+            true => self.product(dropped),
+            false => y.clone(),
+        };
+        let product = match &self.bias {
+            Some(bias) => product - operand(bias.val(), &y).unsqueeze(),
+            None => product,
+        };
+        scaled_output(y, product, added, gain)
     }
 
     /// Computes `[n, in]` → `[n, out]` without the adapter, unless the result is known.
@@ -180,9 +194,13 @@ impl Linear {
     pub(crate) fn merge_for_sampling(&mut self, pair: &LoraPair) {
         let weight = self.weight.val();
         match self.products.half() {
-            None => self.weight = Param::from_tensor(dense(weight) + pair.product()),
+            None => self.weight = Param::from_tensor(pair.changed(weight)),
             Some(format) => {
-                let packed = PackedWeight::rounded_with_update(weight, pair.product(), format);
+                let update = match pair.magnitude {
+                    None => pair.product(),
+                    Some(_) => pair.changed(weight.clone()) - dense(weight.clone()),
+                };
+                let packed = PackedWeight::rounded_with_update(weight, update, format);
                 self.packed = Some(Arc::new(packed));
             }
         }
@@ -243,6 +261,16 @@ impl Embedding {
     /// Looks up `[n]` IDs and returns `[n, width]`.
     pub(crate) fn forward(&self, ids: Tensor<1, Int>) -> Tensor<2> {
         gather_rows(self.weight.val(), ids)
+    }
+
+    /// Returns the table, `[rows, width]`.
+    pub(crate) fn table(&self) -> Tensor<2> {
+        self.weight.val()
+    }
+
+    /// Replaces the table.
+    pub(crate) fn set_table(&mut self, table: Tensor<2>) {
+        *self = Self::from_weight(Param::from_tensor(table));
     }
 
     /// Returns the row at `index`. The shape is `[width]`.

@@ -17,6 +17,7 @@ mod conditioning;
 mod config;
 mod description;
 mod digest;
+mod dora;
 mod dropout;
 mod encoder;
 mod error;
@@ -37,9 +38,12 @@ mod perceptron;
 mod policy;
 mod policy_model;
 mod precision;
+mod quantised;
 mod residual;
 mod rollout_activations;
 mod rotary;
+mod safetensors_file;
+mod saved;
 mod score_head;
 mod scoring;
 mod stored;
@@ -50,7 +54,7 @@ mod transformer;
 
 pub use by_path::{Parameter, parameters, read_tensors};
 pub use cache::{CacheSlot, KvCache};
-pub use checkpoint::{ConvertedWeights, INDEX_FILE, WEIGHTS_FILE};
+pub use checkpoint::{ConvertedWeights, INDEX_FILE, WEIGHTS_FILE, weights_file};
 pub use config::ModelConfig;
 pub use description::{
     Activation, Biases, ConditionIds, Conditions, Description, HeadKind, LayerAttention, NormKind,
@@ -62,7 +66,7 @@ pub use encoder::SentenceEncoder;
 pub use error::ModelError;
 pub use families::{BERT, Families, FamilyKind, Fields, ModelFormats, VocabularyFile};
 pub use folder::{ModelFolder, ModelSpec};
-pub use gguf_file::is_gguf_file;
+pub use gguf_file::{chat_template, gguf_parameters, is_gguf_file};
 pub use language_model::{
     Forward, Frozen, LanguageModel, ModelSetting, Prepared, sampling_copies_weights,
 };

@@ -10,15 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use grpo_data::Ranges;
-use grpo_kernels::{batch_invariant_linear, linear, matmul};
+use grpo_kernels::{batch_invariant_linear, gather_rows, indices, linear, matmul};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ModelError;
-use crate::precision::{dense, operand};
+use crate::names::{HEAD, TOKENS};
+use crate::precision::{dense, on_tape_of, operand};
+use crate::saved::Saved;
+use crate::{ModelError, Transformer};
 
 /// Configuration of a new adapter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
 #[serde(deny_unknown_fields)]
 pub struct LoraConfig {
     /// Inner dimension r of a pair.
@@ -33,13 +35,21 @@ pub struct LoraConfig {
     #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub dropout: f64,
     /// Linear layers with a pair, by the end of their name in the family's checkpoints: `["q_proj",
-    /// "v_proj"]`. Default: all linear layers of the blocks.
+    /// "v_proj"]`. Also the token embedding (`embed_tokens`) and the output layer (`lm_head`).
+    /// Default: all linear layers of the blocks.
     #[serde(default)]
     #[schemars(extend("x-basic" = true))]
     pub targets: Vec<String>,
     /// Scale by `alpha / √rank` instead.
     #[serde(default)]
     pub rslora: bool,
+    /// Also train the length of each column of the adapted weights (DoRA; Liu et al. 2024).
+    #[serde(default)]
+    pub dora: bool,
+    /// Modules that are trained in full and stored in the adapter, by the end of their name, such as
+    /// `["lm_head", "embed_tokens"]`.
+    #[serde(default)]
+    pub modules_to_save: Vec<String>,
 }
 
 impl LoraConfig {
@@ -76,11 +86,13 @@ pub(crate) fn scale(alpha: f64, rank: usize, rslora: bool) -> f64 {
     alpha / if rslora { (rank as f64).sqrt() } else { rank as f64 }
 }
 
-/// A LoRA adapter: a pair of low-rank matrices for each adapted linear layer.
+/// A LoRA adapter: a pair of low-rank matrices for each adapted layer, and tensors of the base that it
+/// replaces.
 #[derive(Module, Debug)]
 pub struct Adapter {
     pairs: Vec<LoraPair>,
-    /// For each linear layer of the model, the index of its pair in `pairs`.
+    pub(crate) saved: Saved,
+    /// For each linear layer of the blocks, the index of its pair in `pairs`.
     #[module(skip)]
     places: Vec<Option<usize>>,
 }
@@ -92,6 +104,8 @@ pub(crate) struct LoraPair {
     pub(crate) a: Param<Tensor<2>>,
     /// Shape `[rank, out]`.
     pub(crate) b: Param<Tensor<2>>,
+    /// With DoRA, the length of each column of the changed weight, `[out]`.
+    pub(crate) magnitude: Option<Param<Tensor<1>>>,
     #[module(skip)]
     pub(crate) scale: f64,
     #[module(skip)]
@@ -99,6 +113,9 @@ pub(crate) struct LoraPair {
     /// Path of the adapted layer in this crate's naming scheme.
     #[module(skip)]
     pub(crate) layer: String,
+    /// [`Self::gain`], computed once. Only in adapters that cannot be changed.
+    #[module(skip)]
+    pub(crate) known_gain: Option<Tensor<1>>,
 }
 
 impl LoraPair {
@@ -114,21 +131,53 @@ impl LoraPair {
         batch_invariant_linear(narrow, dense(self.b.val()), None) * self.scale
     }
 
+    /// Returns the rows of the changed `table` at `ids`, given its own rows `[n, out]`. Each row is
+    /// independent of the other rows.
+    pub(crate) fn embedded(
+        &self,
+        rows: Tensor<2>,
+        table: Tensor<2>,
+        ids: impl IntoIterator<Item = usize>,
+    ) -> Tensor<2> {
+        let narrow = gather_rows(self.a.val(), indices(ids, &self.a.lazy_device()));
+        let added = match narrow.is_autodiff() {
+            true => linear(narrow, self.b.val(), None),
+            false => batch_invariant_linear(narrow, self.b.val(), None),
+        } * self.scale;
+        let rows = on_tape_of(&added, dense(rows)) + added;
+        match self.gain(table) {
+            Some(gain) => rows * gain.unsqueeze(),
+            None => rows,
+        }
+    }
+
     /// Returns `scale · A · B`. The shape is `[in, out]`.
     pub(crate) fn product(&self) -> Tensor<2> {
-        // A frozen adapter has no autodiff to remove.
-        let [a, b] = [&self.a, &self.b].map(|matrix| match matrix.val() {
-            matrix if matrix.is_autodiff() => matrix.inner(),
-            matrix => matrix,
-        });
+        let [a, b] = [&self.a, &self.b].map(|matrix| off_tape(matrix.val()));
         matmul(a, b) * self.scale
+    }
+
+    /// Returns the changed weight, `[in, out]`, on the tape if the pair is.
+    pub(crate) fn changed(&self, weight: Tensor<2>) -> Tensor<2> {
+        let weight = dense(weight);
+        let product = matmul(self.a.val(), self.b.val()) * self.scale;
+        let changed = on_tape_of(&product, weight.clone()) + product;
+        match self.gain(weight) {
+            Some(gain) => changed * gain.unsqueeze(),
+            None => changed,
+        }
     }
 }
 
-/// A linear layer that can be adapted.
+/// Returns the tensor without autodiff. Tensors of frozen adapters have none.
+pub(crate) fn off_tape<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.is_autodiff() { tensor.inner() } else { tensor }
+}
+
+/// A layer that can be adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Adaptable {
-    /// Index among the model's linear layers.
+    /// Index among the linear layers of the blocks, or behind them for other layers.
     pub(crate) number: usize,
     /// Path in this crate's naming scheme.
     pub(crate) layer: String,
@@ -152,32 +201,81 @@ impl Adaptable {
 }
 
 impl Adapter {
-    /// Creates an adapter from pairs and their layer indices.
-    pub(crate) fn of(numbered: Vec<(usize, LoraPair)>, layers: usize) -> Self {
+    /// Creates an adapter from pairs, their layer indices and replaced tensors. `layers` is the number
+    /// of linear layers of the blocks.
+    pub(crate) fn new(numbered: Vec<(usize, LoraPair)>, saved: Saved, layers: usize) -> Self {
         let mut places = vec![None; layers];
         for (place, (number, _)) in numbered.iter().enumerate() {
-            places[*number] = Some(place);
+            if let Some(of_layer) = places.get_mut(*number) {
+                *of_layer = Some(place);
+            }
         }
-        Self { pairs: numbered.into_iter().map(|(_, pair)| pair).collect(), places }
+        let pairs = numbered.into_iter().map(|(_, pair)| pair).collect();
+        Self { pairs, saved, places }
     }
 
-    /// Sets every B to 0, so that the adapter has no effect.
-    pub(crate) fn without_effect(mut self) -> Self {
+    /// Sets every B to 0, lengths to those of `base`, and replaced tensors to its values, so that the
+    /// adapter has no effect.
+    pub(crate) fn without_effect(mut self, base: &Transformer) -> Self {
         for pair in &mut self.pairs {
             pair.b = pair.b.clone().map(|b| b.zeros_like());
+            if pair.magnitude.is_some() {
+                pair.magnitude = Some(Param::from_tensor(pair.norms(base.weight_of(pair))));
+            }
         }
+        self.saved = self.saved.reset_to(base);
         self
     }
 
-    /// Returns the matrices for a linear layer if the layer is adapted.
+    /// Returns whether the input of the first block depends on trained parameters.
+    pub(crate) fn changes_input(&self) -> bool {
+        self.of_tokens().is_some() || self.saved.has_tables()
+    }
+
+    /// Returns the matrices for a linear layer of a block if the layer is adapted.
     pub(crate) fn pair(&self, number: usize) -> Option<&LoraPair> {
-        // The output layer has the last index and is never adapted.
         let place = self.places.get(number).copied().flatten()?;
         Some(&self.pairs[place])
     }
 
     pub(crate) fn pairs(&self) -> &[LoraPair] {
         &self.pairs
+    }
+
+    pub(crate) fn pairs_mut(&mut self) -> &mut [LoraPair] {
+        &mut self.pairs
+    }
+
+    /// Returns the matrices for the token embedding, `[vocabulary, rank]` and `[rank, width]`.
+    pub(crate) fn of_tokens(&self) -> Option<&LoraPair> {
+        self.pairs.iter().find(|pair| pair.layer == TOKENS)
+    }
+
+    /// Returns the matrices for the output layer.
+    pub(crate) fn of_head(&self) -> Option<&LoraPair> {
+        self.pairs.iter().find(|pair| pair.layer == HEAD)
+    }
+
+    /// Removes what a base has that [`crate::Transformer::with_saved`] and
+    /// [`crate::Transformer::with_head_of`] have changed.
+    pub(crate) fn without_saved_and_head(mut self) -> Self {
+        self.saved = Saved::default();
+        if self.pairs.last().is_some_and(|pair| pair.layer == HEAD) {
+            self.pairs.pop();
+        }
+        self
+    }
+
+    /// Returns the PEFT setting that makes this more than low-rank matrices of linear layers of the
+    /// blocks, which is all that some other programs read.
+    pub fn beyond_lora(&self) -> Option<&'static str> {
+        if self.pairs.iter().any(|pair| pair.magnitude.is_some()) {
+            return Some("use_dora");
+        }
+        if let Some(pair) = [self.of_tokens(), self.of_head()].into_iter().flatten().next() {
+            return Some(if pair.layer == HEAD { "lm_head" } else { "embed_tokens" });
+        }
+        self.saved.setting()
     }
 }
 

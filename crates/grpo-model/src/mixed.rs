@@ -85,7 +85,7 @@ mod tests {
     }
 
     fn adapted(base: &Transformer, seed: u64) -> Policy {
-        let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+        let lora = LoraConfig { rank: 2, alpha: 4.0, ..LoraConfig::default() };
         let adapter = Adapter::random(&lora, base, seed, &base.device()).unwrap();
         // A new adapter has B = 0, so change its parameters.
         let mut policy = Policy::Adapted(Adapted::new(base, adapter));

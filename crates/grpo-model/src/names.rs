@@ -38,6 +38,11 @@ impl Names {
         }
     }
 
+    /// Returns whether the family has a name for the output layer.
+    pub(crate) fn has_head(&self) -> bool {
+        self.outside.iter().any(|(name, _)| *name == HEAD)
+    }
+
     /// Returns the stored name of a parameter.
     pub(crate) fn parameter(&self, path: &str) -> String {
         let (module, parameter) =
@@ -77,6 +82,10 @@ fn of_lstm(module: &str, parameter: &str) -> String {
 const LSTM: &str = "prefix.lstm.";
 /// Module path of the output layer.
 pub(crate) const HEAD: &str = "head";
+/// Path of the weight of the output layer.
+pub(crate) const HEAD_WEIGHT: &str = "head.weight";
+/// Module path of the token embedding.
+pub(crate) const TOKENS: &str = "token_embedding";
 /// Module path of the critic, which predicts wrong tokens.
 pub(crate) const CRITIC: &str = "critic";
 /// Module path of the sequence score head.

@@ -3,12 +3,13 @@
 
 mod excluded;
 mod matrices;
+mod read;
 mod targets;
 
 use std::path::Path;
 
 use burn::module::Param;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use grpo_data::{parse_model_json, regex_reason, regular_file};
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -16,7 +17,8 @@ use serde_json::{Map, Value, json};
 use self::excluded::Excluded;
 use self::targets::Targets;
 use crate::checkpoint::Checkpoint;
-use crate::lora::{Adapter, LoraConfig, LoraPair, last_names, scale, shown_names};
+use crate::lora::{Adapter, LoraConfig, last_names, off_tape};
+use crate::saved::SavedKind;
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{Frozen, ModelError, Policy, Transformer, WeightsDigest};
 
@@ -24,6 +26,8 @@ pub use matrices::LoraMatrices;
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+/// Weights that old versions of PEFT wrote. They are read if there are no others, as in PEFT.
+const TORCH_FILE: &str = "adapter_model.bin";
 /// Prefix of module names in PEFT files.
 const PREFIX: &str = "base_model.model.";
 
@@ -56,7 +60,7 @@ impl AdapterConfig {
         let layers = model.adaptable_layers();
         let targets =
             if config.targets.is_empty() { last_names(&layers) } else { config.targets.clone() };
-        let json = json!({
+        let mut json = json!({
             "base_model_name_or_path": base,
             "bias": "none",
             "fan_in_fan_out": model.names().conv1d,
@@ -68,9 +72,12 @@ impl AdapterConfig {
             "r": config.rank,
             "target_modules": targets,
             "task_type": "CAUSAL_LM",
-            "use_dora": false,
+            "use_dora": config.dora,
             "use_rslora": config.rslora,
         });
+        if !config.modules_to_save.is_empty() {
+            json["modules_to_save"] = json!(config.modules_to_save);
+        }
         let Value::Object(json) = json else {
             unreachable!("the configuration serializes to an object")
         };
@@ -115,8 +122,8 @@ impl AdapterFolder {
     /// Loads an adapter for `model` onto `device`.
     ///
     /// # Errors
-    /// Returns an error if a file is unreadable or damaged, if the adapter is not plain LoRA on
-    /// linear layers, or if its matrices don't match the model's layers.
+    /// Returns an error if a file is unreadable or damaged, if the adapter is of another kind than LoRA
+    /// and DoRA, or if its tensors don't match the model's.
     pub fn load(folder: &Path, model: &Transformer, device: &Device) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG_FILE);
         let text = regular_file::read_to_string(&path)
@@ -124,9 +131,9 @@ impl AdapterFolder {
         let broken = |message: String| ModelError::in_file(&path, message);
         let json: Map<String, Value> = parse_model_json(&text).map_err(broken)?;
         let scales = Scales::of(&json).map_err(broken)?;
-        let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
+        let weights = weights(folder)?;
         let config = AdapterConfig { json, base: weights.metadata(BASE_KEY).map(str::to_owned) };
-        let adapter = adapter(weights, &scales, model, device)?;
+        let adapter = read::adapter(weights, &scales, model, device)?;
         Ok(Self { adapter, config })
     }
 
@@ -152,16 +159,40 @@ pub fn write_adapter(
     let path = folder.join(CONFIG_FILE);
     let text = serde_json::to_string_pretty(&config.json).expect("it is JSON") + "\n";
     std::fs::write(&path, text).map_err(|error| ModelError::write(&path, &error))?;
-    let tensors = adapter.pairs().iter().flat_map(|pair| {
-        let name = format!("{PREFIX}{}", model.names().module(&pair.layer));
+    let names = model.names();
+    let mut tensors = StoredTensors::from_matrices(adapter.pairs().iter().flat_map(|pair| {
+        let module = names.module(&pair.layer);
         // PyTorch stores matrices as `[out, in]`.
-        let stored = |matrix: &Param<Tensor<2>>| matrix.val().inner().transpose();
-        [
-            (format!("{name}.lora_A.weight"), stored(&pair.a)),
-            (format!("{name}.lora_B.weight"), stored(&pair.b)),
-        ]
-    });
-    let tensors = StoredTensors::from_matrices(tensors);
+        let stored = |matrix: &Param<Tensor<2>>| off_tape(matrix.val()).transpose();
+        [("A", &pair.a), ("B", &pair.b)]
+            .map(|(part, matrix)| (read::pair_name(&pair.layer, &module, part), stored(matrix)))
+    }));
+    for pair in adapter.pairs() {
+        if let Some(magnitude) = &pair.magnitude {
+            let name = read::pair_name(&pair.layer, &names.module(&pair.layer), "magnitude");
+            tensors.add(name, off_tape(magnitude.val()));
+        }
+    }
+    for of in model.savable() {
+        let Some((_, value)) = adapter.saved.values().find(|(path, _)| **path == of.path) else {
+            continue;
+        };
+        let is_adapted = adapter
+            .pairs()
+            .iter()
+            .any(|pair| of.path.strip_prefix(&pair.layer).is_some_and(|rest| rest == ".bias"));
+        let name = match is_adapted {
+            true => read::base_layer_name(&of.stored),
+            false => format!("{PREFIX}{}", of.stored),
+        };
+        match (of.kind, names.is_swapped(&of.path)) {
+            (SavedKind::Vector, _) => tensors.add(name, value),
+            (SavedKind::Matrix, true) => {
+                tensors.add(name, value.reshape([of.shape[0], of.shape[1]]).transpose());
+            }
+            _ => tensors.add(name, value.reshape([of.shape[0], of.shape[1]])),
+        }
+    }
     let note = config.base.clone().map(|base| (BASE_KEY, base));
     tensors.write(&folder.join(WEIGHTS_FILE), StoredAs::F32, note)
 }
@@ -180,83 +211,10 @@ impl Frozen<Policy> {
     }
 }
 
-fn adapter(
-    mut weights: Checkpoint,
-    scales: &Scales,
-    model: &Transformer,
-    device: &Device,
-) -> Result<Adapter, ModelError> {
-    let layers = model.adaptable_layers();
-    // Like PEFT, require only a single match, because target lists often cover several model
-    // families.
-    if !layers.iter().any(|layer| scales.targets.allows(layer)) {
-        let problem = format!(
-            "adapter_config.json targets {}, but the linear layers of this model are {}; was the adapter trained on a different base model?",
-            scales.targets,
-            shown_names(&layers).join(", ")
-        );
-        return Err(ModelError::in_file(weights.path(), problem));
-    }
-    let mut pairs = Vec::new();
-    for layer in &layers {
-        let name = |part: &str| format!("{PREFIX}{}.lora_{part}.weight", layer.stored);
-        let has = |part: &str| weights.names().any(|found| found == name(part));
-        if !has("A") && !has("B") {
-            if scales.targets.needs(layer) && !scales.excluded.has(layer) {
-                return Err(ModelError::missing_tensor(weights.path(), &name("A")));
-            }
-            continue;
-        }
-        if !scales.targets.allows(layer) {
-            let problem = format!(
-                "the file has matrices for {}, which is not in target_modules of adapter_config.json; use both files from the same adapter",
-                layer.stored
-            );
-            return Err(ModelError::in_file(weights.path(), problem));
-        }
-        if scales.excluded.has(layer) {
-            let problem = format!(
-                "the file has matrices for {}, which exclude_modules of adapter_config.json excludes; use both files from the same adapter",
-                layer.stored
-            );
-            return Err(ModelError::in_file(weights.path(), problem));
-        }
-        let (rank, alpha) = scales.of_layer(&layer.stored);
-        let [input, output] = layer.shape;
-        let mut matrix = |part: &str, shape: [usize; 2]| -> Result<Param<Tensor<2>>, ModelError> {
-            let name = name(part);
-            let stored = weights.take(&name)?;
-            if stored.shape != shape {
-                let problem = format!(
-                    "tensor '{name}' has shape {:?}, but the model and adapter_config.json require {shape:?}; was the adapter trained on a different base model?",
-                    stored.shape
-                );
-                return Err(ModelError::in_file(weights.path(), problem));
-            }
-            let stored: Tensor<2> =
-                Tensor::from_data(TensorData::new(stored.values, shape), &device.clone().inner());
-            Ok(Param::from_tensor(Tensor::from_data(stored.transpose().into_data(), device)))
-        };
-        let pair = LoraPair {
-            a: matrix("A", [rank, input])?,
-            b: matrix("B", [output, rank])?,
-            scale: scale(alpha, rank, scales.rslora),
-            dropout: scales.dropout,
-            layer: layer.layer.clone(),
-        };
-        pairs.push((layer.number, pair));
-    }
-    if let Some(name) = weights.names().next() {
-        let problem = format!(
-            "'{name}' does not match a linear layer of this model ({}); was the adapter trained on a different base model?",
-            shown_names(&layers).join(", ")
-        );
-        return Err(ModelError::in_file(weights.path(), problem));
-    }
-    if pairs.is_empty() {
-        return Err(ModelError::file(weights.path(), " has no LoRA matrices"));
-    }
-    Ok(Adapter::of(pairs, layers.len()))
+/// Opens the weights of an adapter.
+fn weights(folder: &Path) -> Result<Checkpoint, ModelError> {
+    let [weights, torch] = [WEIGHTS_FILE, TORCH_FILE].map(|name| folder.join(name));
+    Checkpoint::of_file(if weights.exists() || !torch.exists() { &weights } else { &torch })
 }
 
 /// Settings that determine which layers have a pair, and its rank and scale.
@@ -265,6 +223,10 @@ struct Scales {
     alpha: f64,
     dropout: f32,
     rslora: bool,
+    dora: bool,
+    /// Whether the file can have biases of the base.
+    trains_biases: bool,
+    modules_to_save: Vec<String>,
     targets: Targets,
     excluded: Excluded,
     ranks: Vec<(Regex, usize)>,
@@ -275,7 +237,7 @@ impl Scales {
     fn of(json: &Map<String, Value>) -> Result<Self, String> {
         refuse_other_kinds(json)?;
         let rank = positive_whole(json.get("r").unwrap_or(&Value::Null), "r")?;
-        let alpha = positive(json.get("lora_alpha").unwrap_or(&Value::Null), "lora_alpha")?;
+        let alpha = not_negative(json.get("lora_alpha").unwrap_or(&Value::Null), "lora_alpha")?;
         let dropout = match json.get("lora_dropout") {
             None | Some(Value::Null) => 0.0,
             // Check the f32 value, because numbers slightly below 1 round to 1.
@@ -285,21 +247,24 @@ impl Scales {
                 .filter(|value| (0.0..1.0).contains(value))
                 .ok_or_else(|| format!("lora_dropout = {value} is out of range; expected 0 or more, and less than 1"))?,
         };
-        let rslora = match json.get("use_rslora") {
-            None | Some(Value::Null) => false,
-            Some(value) => value
-                .as_bool()
-                .ok_or_else(|| format!("use_rslora = {value}; expected true or false"))?,
+        let switch = |key: &str| match json.get(key) {
+            None | Some(Value::Null) => Ok(false),
+            Some(value) => {
+                value.as_bool().ok_or_else(|| format!("{key} = {value}; expected true or false"))
+            }
         };
         Ok(Self {
             rank,
             alpha,
             dropout,
-            rslora,
+            rslora: switch("use_rslora")?,
+            dora: switch("use_dora")?,
+            trains_biases: trains_biases(json)?,
+            modules_to_save: modules_to_save(json)?,
             targets: Targets::from_json(json)?,
             excluded: Excluded::of(json)?,
             ranks: patterns(json, "rank_pattern", positive_whole)?,
-            alphas: patterns(json, "alpha_pattern", positive)?,
+            alphas: patterns(json, "alpha_pattern", not_negative)?,
         })
     }
 
@@ -311,14 +276,34 @@ impl Scales {
     }
 }
 
-/// Rejects adapter types and extensions that cannot be expressed as `W + s · A · B`.
+fn trains_biases(json: &Map<String, Value>) -> Result<bool, String> {
+    match json.get("bias") {
+        None | Some(Value::Null) => Ok(false),
+        Some(bias) if bias == "none" => Ok(false),
+        Some(bias) if bias == "all" || bias == "lora_only" => Ok(true),
+        Some(bias) => Err(format!(
+            "bias = {bias} is not supported; supported: \"none\", \"all\", \"lora_only\""
+        )),
+    }
+}
+
+fn modules_to_save(json: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let names = match json.get("modules_to_save") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(names)) => names.iter().map(|name| name.as_str().map(str::to_owned)),
+        Some(other) => return Err(format!("modules_to_save = {other}; expected a list of names")),
+    };
+    let names: Option<Vec<String>> = names.collect();
+    names.ok_or_else(|| {
+        format!("modules_to_save = {}; expected a list of names", json["modules_to_save"])
+    })
+}
+
+/// Rejects adapter types and extensions that are not supported.
 fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     let kind = json.get("peft_type").and_then(Value::as_str).unwrap_or("nothing");
     if kind != "LORA" {
         return Err(format!("peft_type = {kind} is not supported; supported: LORA"));
-    }
-    if let Some(bias) = json.get("bias").filter(|bias| !bias.is_null() && *bias != "none") {
-        return Err(format!("bias = {bias} is not supported; supported: \"none\""));
     }
     // The remaining methods (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) modify the base before training.
     let first = json.get("init_lora_weights").unwrap_or(&Value::Null);
@@ -333,7 +318,8 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     }
     // Don't mistake adapter types from newer PEFT versions for plain LoRA.
     let unknown = |(key, value): &(&String, &Value)| {
-        key.starts_with("use_") && **key != "use_rslora" && **value == true
+        let is_known = ["use_rslora", "use_dora"].contains(&key.as_str());
+        key.starts_with("use_") && !is_known && **value == true
     };
     if let Some((key, value)) = json.iter().find(unknown) {
         return Err(format!("{key} = {value} is not supported"));
@@ -345,11 +331,10 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
         _ => false,
     };
     let additions = [
-        "use_dora",
         "use_qalora",
         "use_bdlora",
         "lora_bias",
-        "modules_to_save",
+        "ensure_weight_tying",
         "layer_replication",
         "trainable_token_indices",
         "target_parameters",
@@ -393,12 +378,14 @@ fn positive_whole(value: &Value, key: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("{key} = {value} is out of range; expected 1 to 65536"))
 }
 
-fn positive(value: &Value, key: &str) -> Result<f64, String> {
-    let number = value.as_f64().filter(|value| *value > 0.0 && value.is_finite());
-    let number = number
-        .ok_or_else(|| format!("{key} = {value} is out of range; expected a number above 0"))?;
+/// Reads α. With 0, the adapter has no effect.
+fn not_negative(value: &Value, key: &str) -> Result<f64, String> {
+    let number = value.as_f64().filter(|value| *value >= 0.0 && value.is_finite());
+    let number = number.ok_or_else(|| {
+        format!("{key} = {value} is out of range; expected a number of at least 0")
+    })?;
     // Adapters are scaled in f32.
-    match (f32::MIN_POSITIVE.into()..=f32::MAX.into()).contains(&number) {
+    match number == 0.0 || (f32::MIN_POSITIVE.into()..=f32::MAX.into()).contains(&number) {
         true => Ok(number),
         false => Err(format!("{key} = {value} is out of range; expected 1.2e-38 to 3.4e38")),
     }

@@ -1,5 +1,7 @@
 //! Trainable policies: an entire model, or an adapter on a frozen base.
 
+use std::borrow::Cow;
+
 use burn::module::Module;
 
 use crate::lora::Adapter;
@@ -45,7 +47,21 @@ impl Adapted {
 }
 
 impl Policy {
-    /// Returns the model and, if there is one, its adapter.
+    /// Returns the model with the tensors that its adapter replaces, and the adapter, which changes the
+    /// layers during a pass.
+    pub fn effective(&self) -> (Cow<'_, Transformer>, Option<&Adapter>) {
+        match self {
+            Self::Adapted(Adapted { base, adapter }) if !adapter.saved.is_empty() => {
+                (Cow::Owned(base.with_saved(&adapter.saved)), Some(adapter))
+            }
+            _ => {
+                let (model, adapter) = self.parts();
+                (Cow::Borrowed(model), adapter)
+            }
+        }
+    }
+
+    /// Returns the model, without what its adapter changes, and the adapter if there is one.
     pub fn parts(&self) -> (&Transformer, Option<&Adapter>) {
         match self {
             Self::Whole(model) => (model, None),

@@ -9,8 +9,8 @@ use grpo_logprob::Head;
 use crate::language_model::{Forward, LanguageModel};
 use crate::precision::parameter_count;
 use crate::{
-    Adapted, CacheSlot, Dropout, KnownActivations, KvCache, ModelSetting, Policy, ProductPrecision,
-    TokenBatch, WeightPrecision, WeightsDigest, checkpointing, weights_digest,
+    Adapted, Adapter, CacheSlot, Dropout, KnownActivations, KvCache, ModelSetting, Policy,
+    ProductPrecision, TokenBatch, WeightPrecision, WeightsDigest, checkpointing, weights_digest,
 };
 
 impl LanguageModel for Policy {
@@ -19,17 +19,17 @@ impl LanguageModel for Policy {
     }
 
     fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
-        let (model, adapter) = self.parts();
+        let (model, adapter) = self.effective();
         model.run(tokens, None, adapter, dropout, &self.device())
     }
 
     fn hidden_from(&self, known: &KnownActivations, tokens: &TokenBatch) -> Tensor<2> {
-        let (model, adapter) = self.parts();
+        let (model, adapter) = self.effective();
         model.run_from(known, tokens, adapter, &self.device())
     }
 
     fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2> {
-        let (model, adapter) = self.parts();
+        let (model, adapter) = self.effective();
         let cache = Some((cache, slots));
         model.run(tokens, cache, adapter, &mut Dropout::off(), &self.device())
     }
@@ -39,7 +39,12 @@ impl LanguageModel for Policy {
     }
 
     fn head(&self) -> Head {
-        self.parts().0.head_on(&self.device())
+        let (model, adapter) = self.effective();
+        let head = model.head_on(&self.device());
+        match adapter.and_then(Adapter::of_head) {
+            Some(pair) => Head { weight: pair.changed(head.weight), ..head },
+            None => head,
+        }
     }
 
     /// Rounds the base of an adapted model. The adapter stays in f32.
@@ -74,6 +79,11 @@ impl LanguageModel for Policy {
             }
             Self::Whole(model) => Self::Whole(model.for_sampling()),
             Self::Adapted(Adapted { base, adapter }) => {
+                let base = base.with_saved(&adapter.saved).with_head_of(&adapter);
+                let mut adapter = adapter.without_saved_and_head();
+                for pair in adapter.pairs_mut() {
+                    pair.known_gain = pair.gain(base.weight_of(pair));
+                }
                 Self::Adapted(Adapted { base: base.for_sampling(), adapter })
             }
         }
@@ -89,16 +99,20 @@ impl LanguageModel for Policy {
     }
 
     fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        self.parts().0.invariant_logits(hidden)
+        let (model, adapter) = self.effective();
+        match adapter.and_then(Adapter::of_head) {
+            Some(_) => self.head().invariant_logits(hidden),
+            None => model.invariant_logits(hidden),
+        }
     }
 
-    /// Attaches an adapter with the policy's A and a B of 0 to a plain model.
+    /// Attaches an adapter with the policy's A, a B of 0 and the model's own tensors to a plain model.
     fn with_parameters_of(self, policy: &Self) -> Self {
         match (self, policy) {
             (Self::Whole(model), Self::Adapted(policy))
                 if model.description() == policy.base().description() =>
             {
-                let adapter = policy.adapter().clone().valid().without_effect();
+                let adapter = policy.adapter().clone().valid().without_effect(&model);
                 Self::Adapted(Adapted { base: model, adapter })
             }
             (same, _) => same,
@@ -137,7 +151,7 @@ mod tests {
     use burn::tensor::{Device, Tensor};
 
     use super::*;
-    use crate::{Adapter, Frozen, LoraConfig, ModelConfig, Prepared, Transformer};
+    use crate::{Frozen, LoraConfig, ModelConfig, Prepared, Transformer};
 
     const QWEN3: &str = r#"{"model_type": "qwen3", "vocab_size": 11, "hidden_size": 16,
         "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -165,7 +179,7 @@ mod tests {
     #[test]
     fn a_merged_adapter_samples_like_a_separate_one() {
         let config = ModelConfig::from_json(QWEN3).unwrap();
-        let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+        let lora = LoraConfig { rank: 2, alpha: 4.0, ..LoraConfig::default() };
         // The merged adapter gets input that is rounded to 8 or 11 bits, if products are in 16 bits.
         for (products, tolerance) in [
             (ProductPrecision::F32, 1e-5),

@@ -48,6 +48,11 @@ impl StoredTensors {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
+    /// Adds a tensor without changing its name or layout.
+    pub(crate) fn add<const D: usize>(&mut self, name: String, tensor: Tensor<D>) {
+        self.0.insert(name, Entry::new(tensor));
+    }
+
     /// Collects all parameters of a module, named by their paths and in their original shapes.
     pub(crate) fn of_parameters<M: Module>(module: &M) -> Self {
         let entry = |parameter: Parameter| {
@@ -208,7 +213,13 @@ impl<M: LanguageModel> Frozen<M> {
 /// weight decay applies.
 pub fn linear_weights<M: Module>(model: &M) -> Vec<ParamId> {
     let is_matrix = |parameter: &Parameter| {
-        parameter.owner == "Struct:LoraPair" || parameter.is_linear_weight()
+        let is_of_adapter = match parameter.owner.as_str() {
+            // The lengths of DoRA are vectors.
+            "Struct:LoraPair" => parameter.shape.len() == 2,
+            "Struct:SavedMatrix" => !parameter.path.split('.').any(|part| part == "tables"),
+            _ => false,
+        };
+        is_of_adapter || parameter.is_linear_weight()
     };
     parameters(model).into_iter().filter(is_matrix).map(|parameter| parameter.id).collect()
 }

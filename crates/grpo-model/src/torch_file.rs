@@ -26,6 +26,8 @@ use crate::stored_values::Stored;
 
 /// Maximum size of a pickle in bytes. The pickle of a model with 10,000 tensors has 2 MB.
 const LARGEST_PICKLE: u64 = 4 << 20;
+/// How often a file may be read, all tensors together. Slices of matrices that are stored as one need a few.
+const MOST_READS: u64 = 16;
 /// First value of a file that is not a zip archive.
 const MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
 /// Keys under which training scripts store the state dict.
@@ -112,7 +114,7 @@ fn contents(file: &mut (impl Read + Seek), length: u64) -> Result<Contents, Stri
         [0x80, ..] => sequence(file, length)?,
         _ => return Err("it is not a file written by torch.save".to_owned()),
     };
-    let mut elements = 0u64;
+    let (mut elements, mut spanned) = (0u64, 0u64);
     for (name, tensor) in &contents.tensors {
         let bytes =
             contents.storages.get(&*tensor.storage.key).map(|range| range.end - range.start);
@@ -121,11 +123,19 @@ fn contents(file: &mut (impl Read + Seek), length: u64) -> Result<Contents, Stri
             return Err(format!("it is truncated: the values of tensor '{name}' are missing"));
         }
         elements = elements.saturating_add(tensor.elements() as u64);
+        let range = tensor.bytes();
+        spanned = spanned.saturating_add(range.end - range.start);
     }
     // Tensors may share a storage, so a small file can describe an arbitrary number of values.
     if elements > length {
         return Err(format!(
             "its tensors have {elements} values, but the file has only {length} bytes; save a state dict whose tensors do not share memory"
+        ));
+    }
+    // A view of few values can span its whole storage, and all that is read.
+    if spanned > length.saturating_mul(MOST_READS) {
+        return Err(format!(
+            "its tensors are views that span {spanned} bytes, but the file has only {length}; save a state dict of contiguous tensors"
         ));
     }
     Ok(contents)

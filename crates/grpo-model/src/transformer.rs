@@ -1,11 +1,12 @@
 //! The transformer shared by all model families.
 
+mod adapted;
 mod language_model;
 
 use std::sync::Arc;
 
-use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, Tensor};
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
 use grpo_kernels::{Packing, gather_rows, indices};
 use grpo_logprob::Head;
 
@@ -18,7 +19,7 @@ use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
 use crate::parameters::Parameters;
 use crate::pass::{Outputs, Pass, PassContext, Visibility};
-use crate::precision::dense;
+use crate::precision::{dense, on_tape_of};
 use crate::residual::Residual;
 use crate::rotary::Rotary;
 use crate::score_head::ScoreHead;
@@ -184,7 +185,7 @@ impl Transformer {
         dropout: &mut Dropout,
         device: &Device,
     ) -> Tensor<2> {
-        let (x, context) = self.begin(tokens, cache.as_mut(), dropout, device);
+        let (x, context) = self.begin(tokens, cache.as_mut(), adapter, dropout, device);
         let mut pass = Pass::new(context, adapter, dropout);
         if let Some(recorder) = cache.as_mut().and_then(|(cache, _)| cache.recorder.take()) {
             pass.outputs = Outputs::Recorded(recorder);
@@ -207,7 +208,7 @@ impl Transformer {
         device: &Device,
     ) -> Tensor<2> {
         let mut dropout = Dropout::off();
-        let (x, context) = self.begin(tokens, None, &mut dropout, device);
+        let (x, context) = self.begin(tokens, None, adapter, &mut dropout, device);
         let mut pass = Pass::new(context, adapter, &mut dropout);
         pass.outputs = Outputs::Known(known.clone());
         let x = self.run_blocks(x, None, &mut pass);
@@ -237,7 +238,7 @@ impl Transformer {
         tokens.push(ids);
         let mut dropout = Dropout::off();
         let device = LanguageModel::device(self);
-        let (x, context) = self.begin(&tokens, None, &mut dropout, &device);
+        let (x, context) = self.begin(&tokens, None, adapter, &mut dropout, &device);
         let mut pass = Pass::new(context, adapter, &mut dropout);
         pass.attention = Some(Vec::new());
         self.run_blocks(x, None, &mut pass);
@@ -254,6 +255,7 @@ impl Transformer {
         &self,
         tokens: &TokenBatch,
         cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
+        adapter: Option<&Adapter>,
         dropout: &mut Dropout,
         device: &Device,
     ) -> (Tensor<2>, PassContext) {
@@ -266,13 +268,19 @@ impl Transformer {
         let longest = positions.iter().max().map_or(0, |last| last + 1);
         let context = self.description.context;
         assert!(longest <= context, "{longest} tokens exceed the context of {context}");
-        let x = self.token_embedding.forward(tokens.flat_ids(&tables)); // [n, d]
+        let x = self.embedded(tokens, adapter); // [n, d]
         let mut x = scaled(x, self.description.scales.embedding);
+        // Adapters can put some of the tables on the tape.
+        let sum = |x: Tensor<2>, y: Tensor<2>| {
+            let y = on_tape_of(&x, y);
+            on_tape_of(&y, x) + y
+        };
         if let Some(embedding) = &self.position_embedding {
-            x = x + embedding.forward(indices(positions.iter().copied(), &tables));
+            let ids = indices(positions.iter().copied(), &embedding.device());
+            x = sum(x, embedding.forward(ids));
         }
         if let (Some(types), Some(row)) = (&self.type_embedding, self.description.token_type) {
-            x = x + types.row(row.token).unsqueeze();
+            x = sum(x, types.row(row.token).unsqueeze());
         }
         x = dense(x);
         if layout.has_prefixes() {
@@ -397,7 +405,7 @@ impl Transformer {
         self.score_head.as_ref().map(|head| head.forward(hidden))
     }
 
-    /// Returns the linear layers in the blocks, which are the ones an adapter can modify.
+    /// Returns the linear layers in the blocks, which are the ones an adapter changes by default.
     pub(crate) fn adaptable_layers(&self) -> Vec<Adaptable> {
         let adaptable = |linear: &Linear| Adaptable {
             number: linear.number,
@@ -406,37 +414,5 @@ impl Transformer {
             shape: linear.shape(),
         };
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()
-    }
-
-    /// Returns whether the weights of the blocks are in f32.
-    pub(crate) fn has_f32_blocks(&self) -> bool {
-        let mut linears = self.blocks.iter().flat_map(Block::linears);
-        linears.all(|linear| linear.weight.val().dtype() == DType::F32)
-    }
-
-    /// Merges `adapter` into a model without autodiff that can then only sample.
-    pub(crate) fn merged_for_sampling(mut self, adapter: &Adapter) -> Self {
-        for linear in self.blocks.iter_mut().flat_map(Block::linears_mut) {
-            if let Some(pair) = adapter.pair(linear.number) {
-                linear.merge_for_sampling(pair);
-            }
-        }
-        self
-    }
-
-    /// Merges `adapter` into the weights, i.e. computes `W + s · A · B` for each adapted layer. The
-    /// result is in f32 and has no autodiff.
-    pub fn merged(&self, adapter: &Adapter) -> Self {
-        let mut merged =
-            if LanguageModel::device(self).is_autodiff() { self.valid() } else { self.clone() };
-        for linear in merged.blocks.iter_mut().flat_map(Block::linears_mut) {
-            let weight = dense(linear.weight.val());
-            let sum = match adapter.pair(linear.number) {
-                Some(pair) => weight + pair.product(),
-                None => weight,
-            };
-            linear.weight = Param::from_tensor(sum);
-        }
-        merged
     }
 }

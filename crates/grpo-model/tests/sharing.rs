@@ -31,7 +31,7 @@ fn model(layers: usize, device: &Device) -> Transformer {
 }
 
 fn adapter(model: &Transformer, seed: u64) -> Adapter {
-    let config = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+    let config = LoraConfig { rank: 2, alpha: 4.0, ..LoraConfig::default() };
     Adapter::random(&config, model, seed, &Device::flex().autodiff()).unwrap()
 }
 

@@ -136,10 +136,8 @@ impl Corpus {
     /// Returns the training sequences, with their begin and end tokens.
     pub fn examples(&self, vocabulary: &Vocabulary) -> Examples {
         let example = |ids: &Vec<u32>| Example::of_all(vocabulary.sequence(ids));
-        Examples {
-            train: self.train.iter().map(example).collect(),
-            validation: self.validation.iter().map(example).collect(),
-        }
+        let all = |part: &[Vec<u32>]| part.iter().map(example).collect();
+        Examples::new(all(&self.train), all(&self.validation))
     }
 
     /// Reads all molecules in a file.

@@ -219,8 +219,7 @@ impl MoleculeKeys {
             part.into_par_iter().filter_map(with_prefix).collect()
         };
         let before = examples.train.len() + examples.validation.len();
-        let Examples { train, validation } = examples;
-        let examples = Examples { train: all(train), validation: all(validation) };
+        let examples = Examples::new(all(examples.train), all(examples.validation));
         let after = examples.train.len() + examples.validation.len();
         Ok((examples, (before - after) as u64))
     }

@@ -178,10 +178,10 @@ pub(crate) enum Command {
     /// job without a network, and takes the newest commit. Prints the folder of the files. An interrupted
     /// download is resumed, and each file is checked by its hash.
     Download(DownloadArguments),
-    /// Write a model as a GGUF file for llama.cpp and Ollama
+    /// Write a model or adapter as a GGUF file for llama.cpp and Ollama
     ///
-    /// Writes a folder with the GGUF file (families llama, qwen2 and qwen3) and a Modelfile, from which
-    /// `ollama create` makes a model. The tokenizer and the chat template are in the file.
+    /// Writes a folder with the GGUF file (families llama, qwen2 and qwen3), a Modelfile, from which
+    /// `ollama create` makes a model, and a model card. The tokenizer and the chat template are in the file.
     Export(ExportArguments),
     /// Create a model folder with random weights from a config.json
     Init(InitArguments),
@@ -235,4 +235,19 @@ pub(crate) struct ManArguments {
     /// Folder for grpo.1, grpo-train.1 and so on; existing pages are overwritten
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
+}
+
+impl Command {
+    /// Returns the options that name models and adapters: folders, or names of the hub.
+    pub(crate) fn models(&mut self) -> Vec<&mut PathBuf> {
+        let (model, adapter) = match self {
+            Self::Sample(SampleArguments { model, adapter, .. })
+            | Self::Logprob(LogprobArguments { model, adapter, .. })
+            | Self::Attention(AttentionArguments { model, adapter, .. }) => (model, adapter.as_mut()),
+            Self::Merge(MergeArguments { model, adapter, .. }) => (model, Some(adapter)),
+            Self::Export(ExportArguments { run, .. }) => (run, None),
+            _ => return Vec::new(),
+        };
+        std::iter::once(model).chain(adapter).collect()
+    }
 }

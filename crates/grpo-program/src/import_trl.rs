@@ -8,6 +8,7 @@
 
 pub(crate) mod command;
 mod data;
+mod data_set;
 mod defaults;
 mod draft;
 mod elsewhere;
@@ -21,7 +22,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod writer;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::path::{Path, PathBuf};
 
@@ -75,6 +76,7 @@ const BY_CODE: &[&str] = &[
     "log_completions",
     "lora_alpha",
     "lora_dropout",
+    "lora_modules_to_save",
     "lora_r",
     "lora_target_modules",
     "loss_type",
@@ -103,6 +105,7 @@ const BY_CODE: &[&str] = &[
     "sync_ref_model",
     "system_prompt",
     "use_adaptive_entropy",
+    "use_dora",
     "use_peft",
     "use_rslora",
     "vespo_k_neg",

@@ -6,6 +6,7 @@ mod data_section;
 mod evaluate;
 mod import_trl;
 mod inspect;
+mod markdown;
 mod models;
 mod orchestrate;
 mod panics;
@@ -18,6 +19,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+use grpo_task::hub::find_folders;
 use grpo_task::task::{Task, Tasks};
 use grpo_task::{config, device, interrupt, output, written_by};
 
@@ -141,7 +143,8 @@ fn is_stopped(ended: &anyhow::Result<()>) -> bool {
     ended.as_ref().err().is_some_and(is_it)
 }
 
-fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
+fn run_own(mut command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
+    find_folders(command.models())?;
     match command {
         Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0, tasks),
         Command::Train(arguments) => train::command::run(&arguments, tasks),

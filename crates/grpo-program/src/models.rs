@@ -1,5 +1,6 @@
 //! Commands that create models and tokenizers.
 
+mod card;
 pub(crate) mod download;
 pub(crate) mod export;
 pub(crate) mod init;

@@ -12,19 +12,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{Codec, ConfigFault};
+use grpo_data::{Codec, ConfigFault, DataFiles};
 use grpo_model::Policy;
 use grpo_rewards::RewardConfig;
 use grpo_rollout::{EngineRun, EngineSection, EpisodeSection};
 use grpo_task::config::Origin;
 use grpo_task::hub;
 use grpo_task::source::Source;
+use grpo_task::task::Tasks;
 use grpo_task::train_settings::TrainSettings;
 use grpo_train::{EngineFactory, GrpoConfig, NextTokens, SamplingConfig};
 
 #[cfg(feature = "schema")]
 pub(crate) use self::open_settings::OpenKeys;
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
+use self::reading::with_folders;
 pub(crate) use self::reading::{LoadedReward, reward_layers};
 pub(crate) use self::start::Start;
 use crate::train_file::extensions::Extensions;
@@ -64,26 +66,28 @@ impl TrainFile {
     /// Returns the paths of models and data, with their roles.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let adapter = self.settings.adapter.iter().map(|path| ("adapter", path));
-        let prompts = self.data.as_ref().map(PromptSection::file);
-        let data = prompts.into_iter().chain(&self.trainer.eval.file).map(|path| ("data", path));
+        let prompts = self.data.as_ref().map(PromptSection::files);
+        let data = prompts.into_iter().chain(&self.trainer.eval.file).flat_map(DataFiles::paths);
+        let data = data.map(|path| ("data", path));
         std::iter::once(("model", &self.settings.model)).chain(adapter).chain(data)
     }
 
     /// Replaces names of the hub by paths in its cache. Files that the cache lacks are downloaded.
-    pub(crate) fn find_on_hub(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn find_on_hub(&mut self, tasks: &Tasks) -> anyhow::Result<()> {
         let said = |key: &str, path: &Path| format!("{key} = \"{}\"", path.display());
         let TrainSettings { model, adapter, .. } = &mut self.settings;
         *model = hub::model_folder(model).with_context(|| said("model", model))?;
         if let Some(adapter) = adapter {
             *adapter = hub::model_folder(adapter).with_context(|| said("adapter", adapter))?;
         }
-        if let Some(file) = &mut self.trainer.eval.file {
-            *file = hub::data_file(file).with_context(|| said("eval.file", file))?;
+        self.reward = with_folders(self.reward.clone(), tasks)?;
+        if let Some(files) = &mut self.trainer.eval.file {
+            *files = hub::data_files("eval.file", files)?;
         }
         if let Some(data) = &mut self.data {
-            let file = data.file();
-            let found = hub::data_file(file).with_context(|| said("data.file", file))?;
-            *data = data.with_file(&found);
+            *data = data.with_files(hub::data_files("data.file", data.files())?);
+            // A pattern may stand for several files.
+            data.check()?;
         }
         Ok(())
     }

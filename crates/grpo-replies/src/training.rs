@@ -214,7 +214,7 @@ impl ReplyExamples {
         report.parts =
             vec![("training", summary(&split.train)), ("validation", summary(&split.validation))];
         let mut take = |places: &[usize]| places.iter().filter_map(|at| all[*at].take()).collect();
-        let examples = Examples { train: take(&split.train), validation: take(&split.validation) };
+        let examples = Examples::new(take(&split.train), take(&split.validation));
         Ok(Self { examples, report, files })
     }
 }

@@ -50,6 +50,7 @@ pub use run_data::{
 pub use stages::{Stage, stages};
 pub use success::{
     AUDIT, INPUTS, Judged, Outcome, RequiredChange, SuccessCriteria, Verdict, judge,
+    judge_supervised,
 };
 pub use transform_curve::TransformCurve;
 pub use transforms::transforms;

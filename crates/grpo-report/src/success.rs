@@ -88,7 +88,7 @@ pub(crate) fn last_step(metrics: &[Map<String, Value>]) -> u64 {
 }
 
 /// Judges a supervised run from its metrics and events.
-pub(crate) fn judge_supervised(metrics: &[Map<String, Value>], events: &[Event]) -> Verdict {
+pub fn judge_supervised(metrics: &[Map<String, Value>], events: &[Event]) -> Verdict {
     let loss = loss_falls(metrics);
     let loss = loss.open_if(|_| is_unfinished(events));
     Verdict { criteria: vec![loss, nothing_stopped_it(metrics, events)] }

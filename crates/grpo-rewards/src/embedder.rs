@@ -17,7 +17,7 @@ use crate::{FolderError, SentenceTransformers};
 pub enum EmbedderConfig {
     /// An encoder in the sentence-transformers format.
     SentenceTransformers {
-        /// The folder that contains the encoder.
+        /// The folder that contains the encoder, or its name on the Hugging Face hub (`org/name`).
         folder: PathBuf,
     },
     /// Hashed counts of words and character n-grams. Requires no model.

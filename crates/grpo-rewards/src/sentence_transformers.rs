@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use grpo_data::{Shortened, TextTokenizer, regular_file};
 use grpo_eval::{EmbedError, Embedder, TokenVectors};
-use grpo_model::{BERT, ModelFolder, ModelFormats, SentenceEncoder, TokenBatch, weights_digest};
+use grpo_model::{
+    BERT, ModelFolder, ModelFormats, SentenceEncoder, TokenBatch, weights_digest, weights_file,
+};
 use rayon::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -50,7 +52,6 @@ const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const LENGTH: &str = "sentence_bert_config.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
-const WEIGHTS: &str = "model.safetensors";
 
 impl SentenceTransformers {
     /// Loads an encoder.
@@ -109,8 +110,9 @@ impl SentenceTransformers {
     /// Returns an error if the folder does not exist or contains no `modules.json`.
     pub fn files(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
         let pooling = check_modules(folder)?;
-        let names = [MODULES, CONFIG, TOKENIZER, TOKENIZER_CONFIG, LENGTH, PROMPTS, WEIGHTS];
-        let paths = names.iter().map(|name| folder.join(name)).chain([pooling]);
+        let names = [MODULES, CONFIG, TOKENIZER, TOKENIZER_CONFIG, LENGTH, PROMPTS];
+        let paths =
+            names.iter().map(|name| folder.join(name)).chain(weights_file(folder)).chain([pooling]);
         Ok(paths.filter(|path| path.is_file()).collect())
     }
 

@@ -72,7 +72,7 @@ pub use ledger::{
 };
 pub use logprobs::{CompletionLogprobs, LogprobTable};
 pub use manifest::{
-    VerifiedFolder, sha256, sha256_of_file, sha256_of_manifest, verify, write_manifest,
+    MODEL_CARD, VerifiedFolder, sha256, sha256_of_file, sha256_of_manifest, verify, write_manifest,
 };
 pub use new_run::move_aside;
 pub use renamed_inputs::RenamedInput;

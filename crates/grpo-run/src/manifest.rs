@@ -43,7 +43,7 @@ impl VerifiedFolder {
 ///
 /// # Errors
 /// Returns an error if the manifest is missing or damaged, or if a file is missing, unlisted (except for
-/// `chat_template.jinja`) or modified. The error contains the path of the file.
+/// `chat_template.jinja` and `README.md`) or modified. The error contains the path of the file.
 pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let path = folder.join(MANIFEST);
     let text = match regular_file::read(&path) {
@@ -77,6 +77,7 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     // Users add a template to models that have none. It changes no weights, and a run records its hash
     // like that of its other inputs.
     found.remove(CHAT_TEMPLATE);
+    found.remove(MODEL_CARD);
     match found.pop_first() {
         Some((_, path)) => {
             let fault = "is not listed in the manifest; remove it, or use another checkpoint";
@@ -106,7 +107,11 @@ pub fn sha256_of_manifest(folder: &Path) -> Result<String, RunError> {
 
 const MANIFEST: &str = "manifest.json";
 
-/// The only file that may be added to a folder with a manifest.
+/// Name of the model card. It may be added to a folder with a manifest and edited there, because no
+/// command reads more of it than the licence.
+pub const MODEL_CARD: &str = "README.md";
+
+/// The only other file that may be added to a folder with a manifest.
 const CHAT_TEMPLATE: &str = "chat_template.jinja";
 
 #[derive(Serialize, Deserialize)]

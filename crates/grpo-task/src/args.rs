@@ -4,24 +4,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use clap::builder::{PathBufValueParser, TypedValueParser};
 use grpo_logprob::SamplingSettings;
 use grpo_model::WeightPrecision;
 use grpo_rollout::RolloutError;
-
-use crate::hub::model_folder;
 
 /// Maximum number of samples, which are all kept in memory.
 const MOST: u32 = 10_000_000;
 
 /// Heading for options that affect memory and speed.
 pub const MEMORY: &str = "Memory and speed";
-
-/// Returns the parser of options with a model or adapter. Names of the hub become folders, and are
-/// downloaded.
-pub fn model_or_name() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path: PathBuf| model_folder(&path))
-}
 
 /// A configuration file and its overrides.
 #[derive(Debug, Args)]
@@ -67,11 +58,11 @@ impl RunArguments {
 
 Molecules are written one SMILES per line, completions of prompts as JSON lines.")]
 pub struct SampleArguments {
-    /// Model folder, such as `model` in a run folder, or a name of the Hugging Face hub (org/name)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    /// Model folder, such as `model` in a run folder, GGUF file, or a name of the Hugging Face hub (org/name)
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub model: PathBuf,
     /// Adapter folder (PEFT format), such as `adapter` in a run folder
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub adapter: Option<PathBuf>,
     /// Text to continue; repeatable [default: start from the beginning-of-sequence token]
     #[arg(long, value_name = "TEXT", help_heading = "Input")]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use grpo_data::schema::Keys;
 use grpo_data::{
-    Augmentation, ChatOptions, ChatTemplate, Codec, ConfigFault, DataError, ExampleFile, Examples,
-    Prompt, PromptFile, RecordFormat, RecordKeys, deserialize_settings,
+    Augmentation, ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt,
+    PromptFile, RecordFormat, RecordKeys, deserialize_settings,
 };
-use grpo_model::{ModelConfig, ModelError};
+use grpo_model::{ModelConfig, ModelError, chat_template};
 use toml::Table;
 
 use crate::models::no_thinking_switch;
@@ -69,6 +69,11 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         validation_fraction: f64,
         seed: u64,
     ) -> anyhow::Result<ReadExamples>;
+
+    /// Returns whether `data.file` can name several files of this format.
+    fn reads_several(&self) -> bool {
+        false
+    }
 
     /// Returns whether files of this format contain prompts as `grpo sample --prompts` reads them.
     fn holds_prompts(&self) -> bool {
@@ -168,7 +173,7 @@ pub struct ReadFrom<'a> {
 }
 
 /// Prompts read from a file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReadPrompts {
     /// The prompts, indexed in file order.
     pub prompts: Vec<Prompt>,
@@ -215,6 +220,10 @@ impl DataReader for Records {
         Table::try_from(self.0.keys()).expect("texts can be written as TOML")
     }
 
+    fn reads_several(&self) -> bool {
+        true
+    }
+
     fn holds_prompts(&self) -> bool {
         true
     }
@@ -247,7 +256,7 @@ impl DataReader for Records {
         let mut report = read.report.to_string();
         report.extend(thinking_note(thinking, Thinking::of(codec))?.map(|n| format!("; {n}")));
         if validation_fraction > 0.0 {
-            let Examples { train, validation } = &read.examples;
+            let Examples { train, validation, .. } = &read.examples;
             report +=
                 &format!(": {} for training, {} for validation", train.len(), validation.len());
         }
@@ -300,7 +309,7 @@ pub(crate) fn thinking_note(
     Ok(Some(effect))
 }
 
-/// Returns a note if the key `thinking` has no effect with the chat template in the folder `model`, which need not exist.
+/// Returns a note if the key `thinking` has no effect with the chat template of `model`, which need not exist.
 ///
 /// # Errors
 /// Returns an error if training would refuse the key.
@@ -309,11 +318,11 @@ pub fn check_thinking(
     thinking: Option<bool>,
     model: &Path,
 ) -> anyhow::Result<Option<String>> {
-    if !(reader.has_conversations() && model.is_dir()) {
+    if !(reader.has_conversations() && model.exists()) {
         return Ok(None);
     }
-    // Other faults of the folder are found when the model is loaded.
-    let Ok(template) = ChatTemplate::from_folder(model) else { return Ok(None) };
+    // Other faults of the model are found when it is loaded.
+    let Ok(template) = chat_template(model) else { return Ok(None) };
     let of_template = template.map_or(Thinking::Never, |template| {
         Thinking::new(template.has_thinking_switch(), template.mentions_thinking())
     });

@@ -158,9 +158,9 @@ pub struct SuiteOptions {
     /// File with the training molecules, to measure novelty
     #[arg(long, value_name = "FILE", help_heading = "Metrics")]
     pub training: Option<PathBuf>,
-    /// Encoder for BERTScore against the references: folder of a BERT model in the format of
+    /// Encoder for BERTScore against the references: folder or name of a BERT model in the format of
     /// sentence-transformers
-    #[arg(long, value_name = "FOLDER", help_heading = "Metrics")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Metrics")]
     pub bertscore: Option<PathBuf>,
     /// Seed of the bootstrap intervals, and of the samples with --model
     #[arg(long, default_value_t = 42, help_heading = "Metrics")]

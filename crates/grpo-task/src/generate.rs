@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use grpo_data::{Codec, Group, Prompt, Purpose, counted};
+use grpo_data::{Codec, Completion, Group, Prompt, Purpose, counted};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Decode, Engine, Report, RolloutSettings, StepKey};
@@ -87,6 +87,21 @@ pub fn generate<M: LanguageModel>(
 pub fn show_finished(all: usize) -> Report {
     let finished = AtomicUsize::new(0);
     Arc::new(move || progress(finished.fetch_add(1, Ordering::Relaxed) + 1, all))
+}
+
+/// Says how many of the sampled ids have no token, or returns `None` if all have one. End tokens are not
+/// text, so they are not counted.
+pub fn ids_without_token(groups: &[Group], codec: &Codec) -> Option<String> {
+    let ids = || groups.iter().flat_map(Group::completions).flat_map(Completion::action_ids);
+    let is_without = |id: &u32| !codec.has_token(*id) && !codec.end_ids().contains(id);
+    let without = ids().filter(is_without).count();
+    (without > 0).then(|| {
+        format!(
+            "{without} of {} sampled ids have no token in {}; they decode to nothing",
+            ids().count(),
+            codec.file()
+        )
+    })
 }
 
 /// Returns the decoder used for rewards and stop strings.

@@ -8,6 +8,7 @@ pub mod data;
 pub mod device;
 pub mod eval;
 mod example_hint;
+mod file_pattern;
 pub mod generate;
 pub mod hub;
 pub mod interrupt;

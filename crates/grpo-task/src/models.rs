@@ -13,14 +13,14 @@ use grpo_model::{
 };
 use grpo_report::resume_command;
 use grpo_run::{
-    EventKind, Existing, RunError, RunFolder, last_state, move_aside, sha256_of_manifest,
-    was_stopped_by_guard, write_folder_atomically, write_manifest,
+    EventKind, Existing, MODEL_CARD, RunError, RunFolder, atomic_write, last_state, move_aside,
+    sha256_of_manifest, was_stopped_by_guard, write_folder_atomically, write_manifest,
 };
 
 use crate::config;
 use crate::example_hint::example_hint;
 use crate::output::{command_line, remove_at_exit, say_aside};
-use crate::recorded_folders::refuse_inside;
+use crate::recorded_folders::{is_exported_folder, refuse_inside};
 use crate::used_inputs::keep_used;
 use crate::written_by::result_of;
 use crate::wrong_folder::refuse_wrong_folder;
@@ -95,12 +95,25 @@ pub fn load(
     let loaded = read(model, formats, trained, precision, device)?;
     if let Trained::Adapter(adapter) = trained {
         warn_if_unfinished(adapter);
+        note_without_effect(adapter, &loaded.policy);
     }
     if let Some(note) = untied_note(model, &loaded.spec) {
         say_aside(format_args!("note: {note}"));
     }
     warn_about(model, loaded.policy.parts().0);
     Ok(loaded)
+}
+
+/// Says that an adapter has no effect, if so.
+pub fn note_without_effect(adapter: &Path, policy: &Policy) {
+    if let Policy::Adapted(adapted) = policy
+        && !adapted.base().is_changed_by(adapted.adapter())
+    {
+        say_aside(format_args!(
+            "note: adapter {} changes nothing: its update of every weight is 0",
+            adapter.display()
+        ));
+    }
 }
 
 /// Warns about suspicious weights of the model in `folder`, and if it belongs to an unfinished run.
@@ -212,7 +225,7 @@ pub fn read(
     device: &Device,
 ) -> anyhow::Result<Loaded> {
     let mut files = match is_gguf_file(model) {
-        true => vec![("model", model.to_owned())],
+        true => gguf_files(model),
         false => check_folder(model, "model", "config.json and model.safetensors")?,
     };
     // A frozen base model needs no autodiff.
@@ -246,6 +259,14 @@ pub fn read(
         }
     };
     Ok(Loaded { spec, policy, adapter, files })
+}
+
+/// Returns the files that a run from a GGUF file records. The manifest of an exported folder is one of them,
+/// because a folder that is replaced is kept if a run has recorded its manifest.
+fn gguf_files(file: &Path) -> Vec<(&'static str, PathBuf)> {
+    let is_exported = file.parent().is_some_and(is_exported_folder);
+    let manifest = is_exported.then(|| file.with_file_name("manifest.json"));
+    std::iter::once(file.to_owned()).chain(manifest).map(|path| ("model", path)).collect()
 }
 
 /// Names of the files in an adapter folder.
@@ -296,7 +317,8 @@ pub fn check_folder(
         std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?
     {
         let path = entry.with_context(|| format!("cannot read {}", path.display()))?.path();
-        if path.is_file() {
+        // Users edit model cards, which no model depends on.
+        if path.is_file() && !path.ends_with(MODEL_CARD) {
             files.push((role, path));
         }
     }
@@ -370,23 +392,26 @@ pub fn write_new_model(
     model: &Transformer,
     stored_as: StoredAs,
 ) -> anyhow::Result<()> {
-    write_model(target, Existing::Refuse, spec, model, stored_as)
+    refuse_inside(target, "-o")?;
+    write_folder(target, Existing::Refuse, None, |folder| Ok(spec.write(folder, model, stored_as)?))
 }
 
-/// Like [`write_new_model`], but can replace an existing folder, which is kept if a run was started from
-/// it.
-pub fn write_model(
+/// Writes a folder that `fill` fills, with its manifest and, if given, a model card. An existing one is kept
+/// under another name if a run was started from it.
+pub fn write_folder(
     target: &Path,
     existing: Existing,
-    spec: &ModelSpec,
-    model: &Transformer,
-    stored_as: StoredAs,
+    card: Option<&str>,
+    fill: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    refuse_inside(target, "-o")?;
     write_folder_atomically(target, existing, |folder| {
         remove_at_exit(folder.to_owned());
-        spec.write(folder, model, stored_as)?;
+        fill(folder)?;
         write_manifest(folder)?;
+        if let Some(card) = card {
+            // Not in the manifest, so that it can be edited.
+            atomic_write(&folder.join(MODEL_CARD), card.as_bytes())?;
+        }
         match existing {
             Existing::Replace => Ok(keep_used(target, folder, || move_aside(target).map(Some))?),
             Existing::Refuse => anyhow::Ok(()),

@@ -37,6 +37,7 @@ pub use self::sentence::reason_line;
 use self::sentence::traceback;
 pub use self::sentence::{command_line, sentence};
 use crate::device::device;
+use crate::file_pattern::matching_files;
 use crate::visible::visible;
 use crate::written_by::writer;
 use crate::wrong_folder::refuse_wrong_folder;
@@ -149,11 +150,8 @@ pub fn say_checked<'a>(
     ));
     for (role, path) in inputs {
         if is_name(path) {
-            say(format_args!(
-                "note         {} is looked for in the cache of the hub, and downloaded, when the run starts",
-                path.display()
-            ));
-        } else if !path.exists() {
+            say(format_args!("note         {}", note_of_name(path)));
+        } else if !path.exists() && matching_files(path).is_none_or(|found| found.is_empty()) {
             let writer = writer(configuration, path).map(|writer| format!("; {writer}"));
             let writer = writer.unwrap_or_default();
             say(format_args!("note         {} does not exist yet{writer}", path.display()));
@@ -172,10 +170,26 @@ pub fn say_checked<'a>(
     Ok(())
 }
 
+/// Says what happens to a name of the hub.
+pub fn note_of_name(name: &Path) -> String {
+    format!(
+        "{} is looked for in the cache of the hub, and downloaded, when the run starts",
+        name.display()
+    )
+}
+
 /// Prints which of the embedders of a checked configuration cannot be used.
 pub fn say_embedders_checked<'a>(embedders: impl IntoIterator<Item = &'a EmbedderConfig>) {
-    for fault in embedders.into_iter().filter_map(|embedder| embedder.files().err()) {
-        say(format_args!("note         {fault}"));
+    for embedder in embedders {
+        let note = match embedder {
+            EmbedderConfig::SentenceTransformers { folder } if is_name(folder) => {
+                Some(note_of_name(folder))
+            }
+            embedder => embedder.files().err().map(|fault| fault.to_string()),
+        };
+        if let Some(note) = note {
+            say(format_args!("note         {note}"));
+        }
     }
 }
 

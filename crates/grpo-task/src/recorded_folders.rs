@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use grpo_model::weights_file;
+
 /// Rejects a `path` inside a model folder or a run, whose manifest would no longer list all of its
 /// files. `option` is the command-line option that specifies `path`.
 ///
@@ -71,13 +73,23 @@ pub fn is_model_folder(folder: &Path) -> bool {
     kind_of_folder(folder) == Some("model")
 }
 
+/// Returns whether `folder` contains what `grpo export` writes.
+pub fn is_exported_folder(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_file();
+    let is_gguf =
+        |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().ends_with(b".gguf");
+    has("Modelfile")
+        && has("manifest.json")
+        && folder.read_dir().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_gguf)))
+}
+
 /// Returns `model` for a model or adapter folder, `run` for a run folder, and `None` for any other
 /// folder.
 fn kind_of_folder(folder: &Path) -> Option<&'static str> {
     let has = |name: &str| folder.join(name).is_file();
-    let is_model =
-        has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json"));
-    let is_adapter = has("adapter_config.json") && has("adapter_model.safetensors");
+    let is_model = has("config.json") && weights_file(folder).is_some();
+    let is_adapter = has("adapter_config.json")
+        && (has("adapter_model.safetensors") || has("adapter_model.bin"));
     match has("run.json") && has("config.toml") {
         true => Some("run"),
         false => (is_model || is_adapter).then_some("model"),

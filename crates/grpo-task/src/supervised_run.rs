@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use grpo_data::deserialize_settings;
 use grpo_run::{
     DataFile, Existing, RecordedDevice, RenamedInput, RunFolder, RunInfo, RunLock, VerifiedFolder,
     verify,
@@ -26,6 +27,7 @@ use crate::checkpoint;
 use crate::checkpoint::CheckpointSection;
 use crate::config;
 use crate::config::{Loaded, Origin};
+use crate::hub;
 use crate::interrupt;
 use crate::interrupt::Interrupted;
 use crate::output::{command_line, say};
@@ -90,12 +92,20 @@ impl<F: DeserializeOwned> Request<F> {
         let path = arguments.configuration()?;
         let keys = config::load::<toml::Table>(path, &arguments.set)?;
         refuse_other_command(&keys.value, path, command)?;
+        let mut table = keys.value.clone();
         let Loaded { value: mut file, origin } = keys.parse::<F>()?;
-        if let Some(folder) = &arguments.run {
-            run(&mut file).clone_from(folder);
-        }
+        let set_run = |file: &mut F| {
+            if let Some(folder) = &arguments.run {
+                run(file).clone_from(folder);
+            }
+        };
+        set_run(&mut file);
         if !arguments.check {
             RunFolder::check_unused(run(&mut file), existing(force))?;
+            if hub::find_models("", &mut table)? {
+                file = deserialize_settings(table).map_err(|fault| origin.misread(&fault))?;
+                set_run(&mut file);
+            }
         }
         Ok(Self { file, origin, start: Start { command, force, interrupt, resumed: None } })
     }
@@ -106,8 +116,10 @@ fn resumable<F: DeserializeOwned>(
     command: &str,
     renamed: &[RenamedInput],
 ) -> anyhow::Result<Loaded<F>> {
-    let keys = config_with_inputs(folder, command, renamed)?;
+    let mut keys = config_with_inputs(folder, command, renamed)?;
     let run = folder.path().display();
+    // Folders in the cache of the hub are downloaded again if they are gone.
+    hub::find_models("", &mut keys.value)?;
     // Older versions wrote no checkpoints and no `save` section.
     let has_checkpoints = keys.value.contains_key("save");
     let loaded = keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"));

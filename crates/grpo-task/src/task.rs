@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::schema::Keys;
 use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
 use grpo_extensions::{Bucketing, ExtensionKind, NewSimilarTexts, Variation, extension_kinds};
-use grpo_model::{Families, FamilyKind, ModelFormats, Policy};
+use grpo_model::{Families, FamilyKind, ModelFormats, ModelSpec, Policy, is_gguf_file};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_rollout::{EngineKind, EngineRegistry, EpisodeKind, episode_kinds};
@@ -538,6 +538,9 @@ impl Tasks {
 
     /// Reads the codec of a model folder.
     pub fn codec(&self, folder: &Path) -> Option<Codec> {
-        self.codecs().read(folder).ok()
+        match is_gguf_file(folder) {
+            true => Some(ModelSpec::load(folder, &self.formats()).ok()?.codec),
+            false => self.codecs().read(folder).ok(),
+        }
     }
 }

@@ -18,7 +18,7 @@ pub struct TrainSettings {
     /// Run folder, new or empty.
     #[schemars(extend("x-basic" = true))]
     pub run: PathBuf,
-    /// Model to start from: a folder, or a name of the Hugging Face hub such as `org/name` or
+    /// Model to start from: a folder, a GGUF file, or a name of the Hugging Face hub such as `org/name` or
     /// `org/name@revision`, which is downloaded.
     #[schemars(extend("x-basic" = true))]
     pub model: PathBuf,

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 
-use grpo_data::{CounterRng, EpochOrder, OrderPosition, Purpose};
+use grpo_data::{CounterRng, EpochOrder, Mixture, OrderPosition, Purpose};
 
 /// Batches of item indices over whole epochs. The seed and the step number determine each batch.
 pub struct EpochBatches {
-    items: usize,
+    mixture: Mixture,
     batch_size: usize,
     seed: u64,
     /// Item lengths, if batches are grouped by length.
@@ -16,30 +16,39 @@ pub struct EpochBatches {
 }
 
 impl EpochBatches {
-    /// Creates batches of items in shuffled order.
+    /// Creates batches of items in shuffled order. `items` is the number of items, or a mixture of those of
+    /// several files.
     ///
     /// # Panics
-    /// Panics if `items` or `batch_size` is zero.
-    pub fn new(items: usize, batch_size: usize, seed: u64) -> Self {
+    /// Panics if `batch_size` is zero or there are no items.
+    pub fn new(items: impl Into<Mixture>, batch_size: usize, seed: u64) -> Self {
+        let mixture = items.into();
+        let items = mixture.epoch();
         assert!(items > 0 && batch_size > 0, "batches of {batch_size} of {items} items");
         let current = RefCell::new((0, Vec::new()));
-        Self { items, batch_size, seed, lengths: None, current }
+        Self { mixture, batch_size, seed, lengths: None, current }
     }
 
     /// Creates batches of items with similar lengths. This reduces padding in attention, which is
     /// required when dropout is enabled or the fused kernel is unavailable. Windows of a shuffled
-    /// epoch are sorted by length and split into batches, which are then shuffled again.
+    /// epoch are sorted by length and split into batches, which are then shuffled again. `lengths` has
+    /// the length of each item.
     ///
     /// # Panics
     /// Panics under the same conditions as [`Self::new`].
-    pub fn by_length(lengths: Vec<usize>, batch_size: usize, seed: u64) -> Self {
-        Self { lengths: Some(lengths.clone()), ..Self::new(lengths.len(), batch_size, seed) }
+    pub fn by_length(
+        items: impl Into<Mixture>,
+        lengths: Vec<usize>,
+        batch_size: usize,
+        seed: u64,
+    ) -> Self {
+        Self { lengths: Some(lengths), ..Self::new(items, batch_size, seed) }
     }
 
     /// Returns the number of steps per epoch. The last batch of an epoch may be smaller than the
     /// others.
     pub fn steps_per_epoch(&self) -> u64 {
-        self.items.div_ceil(self.batch_size) as u64
+        self.mixture.epoch().div_ceil(self.batch_size) as u64
     }
 
     /// Returns the number of epochs completed after `steps` steps, including fractions.
@@ -61,9 +70,9 @@ impl EpochBatches {
     fn epoch(&self, epoch: u32) -> Vec<Vec<usize>> {
         const BATCHES_OF_A_WINDOW: usize = 32;
         let position = OrderPosition { epoch, index: 0 };
-        let order = EpochOrder::resume(self.seed, self.items, position);
+        let order = EpochOrder::resume(self.seed, self.mixture.clone(), position);
         let mut order = order.expect("an epoch starts at its first item");
-        let items: Vec<usize> = (0..self.items).map(|_| order.next_item()).collect();
+        let items: Vec<usize> = (0..self.mixture.epoch()).map(|_| order.next_item()).collect();
         let cut = |items: &[usize]| -> Vec<Vec<usize>> {
             items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()
         };
@@ -93,7 +102,7 @@ mod tests {
     #[test]
     fn an_epoch_is_each_sequence_once_in_batches_of_similar_length() {
         let lengths: Vec<usize> = (0..1000).map(|i| 10 + (i * 7919) % 50).collect();
-        let batches = EpochBatches::by_length(lengths.clone(), 16, 1);
+        let batches = EpochBatches::by_length(1000, lengths.clone(), 16, 1);
         let epoch = |epoch: u64| -> Vec<Vec<usize>> {
             let steps = batches.steps_per_epoch();
             (epoch * steps..(epoch + 1) * steps).map(|step| batches.batch(step)).collect()

@@ -1,8 +1,6 @@
 //! Evaluation interval and early stopping.
 
-use std::path::PathBuf;
-
-use grpo_data::{ConfigFault, Ranges};
+use grpo_data::{ConfigFault, DataFiles, Ranges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +12,11 @@ pub struct EvalConfig {
     /// `samples / group_size` prompts.
     #[schemars(range(min = 0, max = 1e6), extend("x-basic" = true))]
     pub samples: u32,
-    /// Prompts in the format of `data.file`; without it, those of `data.file`, which the policy
-    /// trains on.
+    /// Prompts in the format of `data.file`, one file or a list without weights; without it, those of
+    /// `data.file`, which the policy trains on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-basic" = true))]
-    pub file: Option<PathBuf>,
+    pub file: Option<DataFiles>,
     /// Steps between evaluations, plus one at the last step; 0 for none in between. Results are the
     /// `eval_*` [metrics](metrics.md#evaluations).
     #[schemars(extend("x-basic" = true))]
@@ -45,6 +43,14 @@ impl Default for EvalConfig {
 impl EvalConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         self.check_ranges("eval")?;
+        if let Some(files) = &self.file {
+            let key = "eval.file";
+            files.check(key)?;
+            if files.listed().iter().any(|file| file.weight() != 1.0) {
+                let fault = "eval.file has weights, but evaluations use the first prompts in the order of the files";
+                return Err(ConfigFault::new(key, fault, "remove them"));
+            }
+        }
         if self.every > 0 && self.samples == 0 {
             return Err(ConfigFault::new(
                 "eval.every",

@@ -77,10 +77,13 @@ pub trait StepExtension<M>: Send {
         None
     }
 
-    /// Changes how the scored completions of a step count, before the advantages are computed. The
-    /// completions of a sample cannot change, because they are what the policy learns from. A sample
-    /// whose outcome becomes [`Outcome::abstained`] is not learned from; it must keep an outcome, because
-    /// completions are recorded with theirs.
+    /// Changes how the scored completions of a step count, before the advantages are computed. Samples
+    /// and their completions must stay as they are: each update uses all of them, which an audit checks.
+    /// Each sample must keep an outcome, because completions are recorded with theirs.
+    ///
+    /// A sample whose outcome becomes [`Outcome::abstained`] has the advantage 0 and loses its reward in
+    /// metrics and records. It stays in the step: the KL penalty, the entropy bonus and all denominators
+    /// include it.
     ///
     /// # Errors
     /// Returns an error if the run must end. The step is then undone in all extensions ([`Self::undo`]).

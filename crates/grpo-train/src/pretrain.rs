@@ -135,8 +135,9 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
             .transpose()?;
         let length = |example: &Example| example.prefix.ids.len() + example.ids.len();
         let lengths = train.iter().map(length).collect();
-        let batches = EpochBatches::by_length(lengths, config.batch_size, seed);
-        let plan = config.plan(&batches, train, seed);
+        let mixture = examples.mixture();
+        let batches = EpochBatches::by_length(mixture, lengths, config.batch_size, seed);
+        let plan = config.plan(&batches, examples, seed);
         let objective = Self {
             examples,
             validation,
@@ -176,8 +177,8 @@ impl<M: LanguageModel> SupervisedTrainer<NextTokenObjective<'_, M>> {
 }
 
 impl PretrainConfig {
-    fn plan(&self, batches: &EpochBatches, train: &[Example], seed: u64) -> SupervisedPlan {
-        let epoch_tokens = targets(train) as f64;
+    fn plan(&self, batches: &EpochBatches, examples: &Examples, seed: u64) -> SupervisedPlan {
+        let epoch_tokens = epoch_tokens(examples);
         let steps_per_epoch = batches.steps_per_epoch();
         SupervisedPlan {
             seed,
@@ -196,6 +197,15 @@ impl PretrainConfig {
             transfer: TransferConfig::default(),
         }
     }
+}
+
+/// Returns the number of tokens that contribute to the loss of an epoch, on average.
+fn epoch_tokens(Examples { train, mixture, .. }: &Examples) -> f64 {
+    let Some(mixture) = mixture else { return targets(train) as f64 };
+    let of = |(item, example): (usize, &Example)| {
+        mixture.frequency(item) * example.targets().len() as f64
+    };
+    train.iter().enumerate().map(of).sum()
 }
 
 /// Returns the number of tokens that contribute to the loss.

@@ -1,6 +1,18 @@
 """Configurations of small models of the families, with sizes that tell their axes apart."""
 
-from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    Gemma3TextConfig,
+    GPT2Config,
+    GraniteConfig,
+    LlamaConfig,
+    MinistralConfig,
+    MistralConfig,
+    Olmo2Config,
+    Olmo3Config,
+    Qwen2Config,
+    Qwen3Config,
+    SmolLM3Config,
+)
 
 BOS, EOS, PAD = 1, 2, 0
 SPECIAL = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
@@ -38,6 +50,41 @@ def qwen2(**changes):
 
 def qwen3(**changes):
     return gated(Qwen3Config, **{"head_dim": 16, **changes})
+
+
+def mistral(**changes):
+    return gated(MistralConfig, **{"sliding_window": 20, **changes})
+
+
+def ministral(**changes):
+    return gated(MinistralConfig, **{"head_dim": 8, "sliding_window": 20, **changes})
+
+
+def granite(**changes):
+    factors = {
+        "embedding_multiplier": 6.0,
+        "attention_multiplier": 0.25,
+        "residual_multiplier": 0.3,
+        "logits_scaling": 4.0,
+    }
+    return gated(GraniteConfig, **{**factors, **changes})
+
+
+def smollm3(**changes):
+    return gated(SmolLM3Config, **{"num_hidden_layers": 4, **changes})
+
+
+def olmo2(**changes):
+    return gated(Olmo2Config, **changes)
+
+
+def olmo3(**changes):
+    return gated(Olmo3Config, **{"rope_parameters": None, "num_hidden_layers": 4, "sliding_window": 20, **changes})
+
+
+def gemma3(**changes):
+    own = {"rope_parameters": None, "num_hidden_layers": 3, "sliding_window": 20, "sliding_window_pattern": 3}
+    return gated(Gemma3TextConfig, **{**own, "head_dim": 16, "query_pre_attn_scalar": 16, **changes})
 
 
 def rope(kind, theta=10000.0, **parameters):

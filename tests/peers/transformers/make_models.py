@@ -25,7 +25,25 @@ from transformers import (
     BertModel,
 )
 
-from families import BOS, EOS, LLAMA3, PAD, YARN, gpt2, llama, qwen2, qwen3, rope
+from families import (
+    BOS,
+    EOS,
+    LLAMA3,
+    PAD,
+    YARN,
+    gemma3,
+    gpt2,
+    granite,
+    llama,
+    ministral,
+    mistral,
+    olmo2,
+    olmo3,
+    qwen2,
+    qwen3,
+    rope,
+    smollm3,
+)
 from grpo_steps import group_advantages, train
 from reference import greedy, load_causal, logits_of, refuse_strays, score
 from text_model import LEARNED_TOKENS, text_files
@@ -69,11 +87,42 @@ def causal_models():
         qwen3(tie_word_embeddings=True),
         {"dtype": torch.bfloat16, "shard": "30KB", **short},
     )
+    sliding, full = "sliding_attention", "full_attention"
+    yield "mistral-window", mistral(), long
+    yield "mistral-one-kv", mistral(sliding_window=1, num_key_value_heads=1, tie_word_embeddings=True), long
+    yield "mistral-full", mistral(sliding_window=None, head_dim=10), long
+    yield "mistral-yarn", mistral(sliding_window=100, **rope("yarn", **YARN)), long
+    yield "ministral-mixed", ministral(layer_types=[sliding, full]), long
+    yield "ministral-all", ministral(sliding_window=3, head_dim=10), long
+    yield "granite-factors", granite(), long
+    yield "granite-biases", granite(attention_bias=True, mlp_bias=True, tie_word_embeddings=True), long
+    yield "granite-one-kv", granite(num_key_value_heads=1, logits_scaling=0.5), long
+    yield "granite-llama3", granite(residual_multiplier=1.0, **rope("llama3", **LLAMA3)), long
+    yield "smollm3", smollm3(), long
+    yield "smollm3-untied", smollm3(no_rope_layers=[0, 1, 1, 0], tie_word_embeddings=False), long
+    yield "smollm3-biases", smollm3(no_rope_layer_interval=2, attention_bias=True, mlp_bias=True), long
+    yield "smollm3-window", smollm3(use_sliding_window=True, sliding_window=9), long
+    yield "olmo2", olmo2(), long
+    yield "olmo2-one-kv", olmo2(num_key_value_heads=1, tie_word_embeddings=True), long
+    yield "olmo2-biases", olmo2(attention_bias=True, num_key_value_heads=6), long
+    yield "olmo2-llama3", olmo2(**rope("llama3", **LLAMA3)), long
+    yield "olmo3", olmo3(), long
+    yield "olmo3-types", olmo3(layer_types=[full, sliding, sliding, full], sliding_window=2), long
+    yield "olmo3-one-kv", olmo3(num_key_value_heads=1, tie_word_embeddings=True, sliding_window=64), long
+    yield "olmo3-yarn", olmo3(rope_scaling={"rope_type": "yarn", **YARN}, sliding_window=33), long
+    yield "gemma3", gemma3(), long
+    yield "gemma3-one-kv", gemma3(num_key_value_heads=1, sliding_window=2), long
+    yield "gemma3-untied", gemma3(tie_word_embeddings=False, attention_bias=True, sliding_window_pattern=2), long
+    yield "gemma3-linear", gemma3(rope_scaling={"rope_type": "linear", "factor": 8.0}, sliding_window=100), long
 
 
 GPT2_TARGETS = ["c_attn", "c_proj", "c_fc"]
 GATED_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTERS = {
+    **{
+        f"lora-{base}": (base, {"r": 4, "lora_alpha": 6, "target_modules": GATED_TARGETS})
+        for base in ["mistral-window", "granite-factors", "smollm3", "olmo2", "olmo3", "gemma3"]
+    },
     "lora-gpt2": ("gpt2-inner", {"r": 4, "lora_alpha": 8, "target_modules": GPT2_TARGETS, "fan_in_fan_out": True}),
     "lora-llama": ("llama-biases", {"r": 2, "lora_alpha": 7, "target_modules": ["q_proj", "v_proj"]}),
     "lora-qwen3-rslora": (
@@ -90,10 +139,67 @@ ADAPTERS = {
             "alpha_pattern": {"down_proj": 1, "layers.0.self_attn.o_proj": 20},
         },
     ),
+    # Every kind of layer: DoRA on layers with and without biases, on the embedding and on the output layer.
+    "dora-gpt2": (
+        "gpt2-inner",
+        {"r": 2, "lora_alpha": 3, "target_modules": GPT2_TARGETS, "fan_in_fan_out": True, "use_dora": True},
+    ),
+    "dora-qwen3": (
+        "qwen3-untied",
+        {
+            "r": 2,
+            "lora_alpha": 3,
+            "target_modules": ["q_proj", "down_proj", "embed_tokens", "lm_head"],
+            "use_dora": True,
+            "use_rslora": True,
+        },
+    ),
+    # The base ties its output layer to its embedding; in PEFT, only the module that is named changes.
+    "tied-embedding-qwen2": ("qwen2-bf16", {"r": 2, "lora_alpha": 5, "target_modules": ["v_proj", "embed_tokens"]}),
+    "tied-head-qwen2": ("qwen2-bf16", {"r": 2, "lora_alpha": 5, "target_modules": ["v_proj", "lm_head"]}),
+    "saved-qwen2": (
+        "qwen2-bf16",
+        {
+            "r": 1,
+            "lora_alpha": 2,
+            "target_modules": ["q_proj", "v_proj"],
+            "modules_to_save": ["embed_tokens", "norm", "gate_proj"],
+            "bias": "lora_only",
+        },
+    ),
+    "saved-gpt2": (
+        "gpt2-inner",
+        {
+            "r": 1,
+            "lora_alpha": 2,
+            "target_modules": ["c_fc"],
+            "fan_in_fan_out": True,
+            "modules_to_save": ["lm_head"],
+            "bias": "all",
+        },
+    ),
 }
 
 # Loss, optimizer and batch of each training. The rows of `prompts` are the lengths of the groups' prompts.
 TRAININGS = {
+    **{
+        f"train-{name}": {
+            "model": model,
+            "config": {"loss_type": "dapo", "beta": 0.02, "num_generations": 4, "temperature": 0.9},
+            "optimizer": {"lr": 2e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.05},
+            "max_grad_norm": 0.5,
+            "prompts": [5, 30],
+        }
+        for name, model in {
+            "mistral": mistral(sliding_window=6),
+            "ministral": ministral(sliding_window=6, layer_types=["full_attention", "sliding_attention"]),
+            "granite": granite(),
+            "smollm3": smollm3(),
+            "olmo2": olmo2(),
+            "olmo3": olmo3(sliding_window=6),
+            "gemma3": gemma3(sliding_window=6),
+        }.items()
+    },
     "train-gpt2-dapo": {
         "model": gpt2(n_inner=72),
         "config": {"loss_type": "dapo", "beta": 0.03, "num_generations": 4, "epsilon_high": 0.28, "temperature": 0.7},
@@ -293,21 +399,32 @@ def write_adapter(folder, base, settings, rng):
     """An adapter with both halves random, the logits with it, and how far the merged model is from that."""
     model = get_peft_model(load_causal(folder.parent / base), LoraConfig(task_type="CAUSAL_LM", **settings))
     for name, value in model.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(value, 0, 0.15)
+        with torch.no_grad():
+            if "lora_magnitude" in name:
+                value.mul_(1 + 0.2 * torch.randn_like(value))
+            elif "lora_" in name:
+                value.normal_(0, 0.15)
+            elif value.requires_grad:
+                value.add_(0.1 * torch.randn_like(value))
     # A path of this machine would mean nothing elsewhere; the folders are next to each other.
     model.peft_config["default"].base_model_name_or_path = base
-    # Left to itself, PEFT asks the network for the base, to learn whether its vocabulary has grown.
-    model.save_pretrained(folder, save_embedding_layers=False)
+    # Left to itself, PEFT asks the network for the base, to learn whether its vocabulary has grown. It always stores
+    # adapted embeddings with their unchanged base.
+    targets_ends = {"embed_tokens", "lm_head"} & {*settings["target_modules"]}
+    model.save_pretrained(folder, save_embedding_layers=bool(targets_ends))
     (folder / "README.md").unlink()
     # PEFT keeps the targets as a set, whose order changes from run to run.
     written = read_json(folder / "adapter_config.json")
     written["target_modules"].sort()
+    if written["modules_to_save"]:
+        written["modules_to_save"].sort()
     write_json(folder / "adapter_config.json", written, indent=2)
 
-    model = PeftModel.from_pretrained(load_causal(folder.parent / base), folder).eval()
+    # In f64, so that the values have no rounding of their own.
+    model = PeftModel.from_pretrained(load_causal(folder.parent / base), folder, is_trainable=True).eval().double()
     ids = vocabulary(model.config).prompt(rng, 17)
     logits = logits_of(model, ids)
+    norms = gradient_norms(model, ids)
     merged = logits_of(model.merge_and_unload(), ids)
     write_json(
         folder / "expected.json",
@@ -316,9 +433,16 @@ def write_adapter(folder, base, settings, rng):
             "base": base,
             "input_ids": ids,
             "logits": logits.tolist(),
+            "gradient_norms": norms,
             "max_merged_difference": (logits - merged).abs().max().item(),
         },
     )
+
+
+def gradient_norms(model, ids):
+    """The norms of the gradients of the mean square of the logits, one for each trained tensor, in order."""
+    model(input_ids=torch.tensor([ids])).logits.square().mean().backward()
+    return sorted(value.grad.norm().item() for value in model.parameters() if value.requires_grad)
 
 
 def write_training(folder, training, rng):

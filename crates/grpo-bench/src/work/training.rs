@@ -22,10 +22,8 @@ pub fn training(
     precision: ProductPrecision,
 ) -> anyhow::Result<Work> {
     let example = |row: usize| Example::of_all(random_ids(2, row, tokens + 1, model));
-    let examples = Examples {
-        train: (0..(1 + steps) * rows).map(example).collect(),
-        validation: vec![Example::of_all(vec![0, 1])],
-    };
+    let train = (0..(1 + steps) * rows).map(example).collect();
+    let examples = Examples::new(train, vec![Example::of_all(vec![0, 1])]);
     // The configuration is parsed like a user's file, so new keys have their default values.
     let config: PretrainConfig = serde_json::from_value(json!({
         "epochs": 1, "batch_size": rows, "warmup_epochs": 0.0, "precision": precision,

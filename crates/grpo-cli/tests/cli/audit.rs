@@ -415,7 +415,8 @@ fn an_adapter_and_the_model_under_it() {
 
     fs::rename(place.path("f32"), place.path("run")).unwrap();
     fs::rename(place.path("m"), place.path("elsewhere")).unwrap();
-    let here = "not recorded  model folder m does not exist; change to the folder from which the run was started";
+    let here =
+        "not recorded  model m does not exist; change to the folder from which the run was started";
     let said = table(&place);
     for (place, property) in [(7, "base"), (9, "checkpoints"), (10, "final model")] {
         assert_eq!(said[place], format!("{property:<22}{here}"));

@@ -62,6 +62,27 @@ fn a_line_for_each_completion() {
     }
 }
 
+/// The model has more ids than its tokenizer has tokens.
+#[test]
+fn sampled_ids_without_a_token_are_counted() {
+    const TOKENS: f64 = 335.0;
+    let place = Place::new();
+    place.model_of_texts("m", "llama");
+    let arguments =
+        ["sample", "--model", "m", "--prompt", "the", "-n", "64", "--max-new-tokens", "12"];
+    let sampled = place.succeed(&arguments);
+    let lines = sampled.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Map<String, Value>> = lines.collect();
+    let ids: Vec<f64> = lines.iter().flat_map(|line| numbers(line, "completion_ids")).collect();
+    let without = ids.iter().filter(|id| **id >= TOKENS).count();
+    assert!(without > 0);
+    let note = format!(
+        "note: {without} of {} sampled ids have no token in tokenizer.json; they decode to nothing",
+        ids.len()
+    );
+    assert!(sampled.stderr.contains(&note), "{}", sampled.stderr);
+}
+
 #[test]
 fn a_stop_string_ends_a_completion() {
     let place = Place::new();

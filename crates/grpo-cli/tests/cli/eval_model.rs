@@ -207,7 +207,11 @@ fn the_reward_and_the_data_of_a_configuration_are_used() {
     place.write("own.toml", config.replace("file = \"prompts.jsonl\"\n", data));
     let model = ["eval", "--model", "m", "--reward", "own.toml", "-n", "5"];
     let ended = place.succeed(&[&model[..], &["-o", "own.jsonl", "-o", "own.json"]].concat());
-    assert!(ended.stderr.contains("(rows.jsonl), because it has no eval.file"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("(\"rows.jsonl\"), because it has no eval.file"),
+        "{}",
+        ended.stderr
+    );
     for line in objects(&place.read("own.jsonl")) {
         let text = line["completion"].as_str().unwrap();
         let last = text.chars().rev().find(|c| "aeiou".contains(*c));

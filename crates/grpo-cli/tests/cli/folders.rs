@@ -41,7 +41,7 @@ fn a_merged_model_is_the_model_with_its_adapter() {
         assert!(off < 1e-4, "{family}: {off}");
         assert_eq!(
             entries(&place.path("new/merged")),
-            ["config.json", "manifest.json", "model.safetensors"]
+            ["README.md", "config.json", "manifest.json", "model.safetensors"]
         );
         assert_eq!(entries(&place.path("new")), ["merged"]);
 
@@ -328,7 +328,7 @@ fn check(config: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_configurations_without_a_model() {
-    let known = "supported model families: gpt2, llama, qwen2, qwen3, bert, molgpt, infiller, sequence_scorer, token_classifier";
+    let known = "supported model families: gpt2, llama, qwen2, qwen3, mistral, ministral, granite, smollm3, olmo2, olmo3, gemma3_text, bert, molgpt, infiller, sequence_scorer, token_classifier";
     check(
         "{}",
         format!("missing model_type (transformers) or architecture (models of tasks); {known}"),

@@ -58,6 +58,23 @@ fn a_stored_output_layer_is_used_and_said() {
 }
 
 #[test]
+fn an_adapter_that_changes_nothing_is_said() {
+    let place = Place::new();
+    with_adapter(&place);
+    place.write("in.jsonl", RECORDS);
+    let logprob = ["logprob", "--model", "m", "--adapter", "a", "--input", "in.jsonl"];
+    let merge = ["merge", "--model", "m", "--adapter", "a", "-o"];
+    let note = "note: adapter a changes nothing: its update of every weight is 0\n";
+    let ended = place.succeed(&logprob);
+    assert!(!ended.stderr.contains("changes nothing"), "{}", ended.stderr);
+    fill(&place.path("a/adapter_model.safetensors"), 0.0);
+    let ended = place.succeed(&logprob);
+    assert!(ended.stderr.contains(note), "{}", ended.stderr);
+    let ended = place.succeed(&[&merge[..], &["merged"]].concat());
+    assert!(ended.stderr.contains(note), "{}", ended.stderr);
+}
+
+#[test]
 fn a_merge_that_overflows_writes_nothing() {
     let place = Place::new();
     with_adapter(&place);

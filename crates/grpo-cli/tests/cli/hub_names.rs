@@ -82,6 +82,14 @@ fn names_that_cannot_be_used_are_explained() {
     let absent = "`org/absent` is neither a folder here nor a model on URL; check the name, or set HF_TOKEN if it is private";
     check(&server, &["sample", "--model", "org/absent"], absent);
     check(&server, &["download", "org/absent"], absent);
+    check(&server, &["eval", "x.jsonl", "--bertscore", "org/absent"], absent);
+    let sft = "run = \"r\"\nseed = 1\nstart = \"org/absent\"\ndata.file = \"x.jsonl\"\n[pretrain]\nepochs = 1\nbatch_size = 4\noptimizer.learning_rate = 1e-3\n";
+    place.write("sft.toml", sft);
+    check(&server, &["pretrain", "sft.toml"], &format!("start = \"org/absent\": {absent}"));
+    let eval = "eval.embedder = { type = \"sentence_transformers\", folder = \"org/absent\" }\n";
+    place.write("sft.toml", sft.replace("org/absent", "./m") + eval);
+    let expect = format!("pretrain.eval.embedder.folder = \"org/absent\": {absent}");
+    check(&server, &["pretrain", "sft.toml"], &expect);
     let gone = "the model `org/small` has no revision `gone` on URL; check the branch, tag or commit, or name it without `@`";
     check(&server, &["download", "org/small@gone"], gone);
     let path = "`models/x` is a path or not a name of the hub; expected org/name, or hf://org/name if a folder `org` exists here";

@@ -1,6 +1,6 @@
 //! `grpo import-trl`. The conversion of keys is tested in `grpo-program`. Requires `python3` in `PATH`.
 
-use std::process::Command;
+use serde_json::{Value, json};
 
 use crate::support::Place;
 use crate::texts::{CONTEXT, VOCABULARY, config};
@@ -31,7 +31,8 @@ fn the_result_is_a_valid_configuration() {
         "optimizer.betas = [0.9, 0.999]",
         "mask_truncated_completions",
         "report_to",
-        "- Download the model: hf download Qwen/Qwen3-0.6B --local-dir models/Qwen3-0.6B",
+        "model = \"Qwen/Qwen3-0.6B\"",
+        "hf://datasets/trl-lib/DeepMath-103K@refs/convert/parquet/default/train/*.parquet",
         "configuration qwen.toml",
     ] {
         assert!(ended.stdout.contains(line), "{line}: {}", ended.stdout);
@@ -43,7 +44,7 @@ fn the_result_is_a_valid_configuration() {
     place.succeed(&["import-trl", "qwen.yaml", "--force"]);
     let json = place.succeed(&["import-trl", "qwen.yaml", "-o", "b.toml", "--json"]).stdout;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(report["to_do"].as_array().unwrap().len(), 3, "{json}");
+    assert_eq!(report["to_do"].as_array().unwrap().len(), 1, "{json}");
     assert_eq!(place.read("b.toml"), place.read("qwen.toml"));
     assert!(place.succeed(&["import-trl", "qwen.yaml", "--force", "-q"]).stdout.is_empty());
 }
@@ -110,46 +111,68 @@ warmup_ratio: 0.1
 /// A system prompt in the style of open-r1, with the signs that are hard to quote.
 const SYSTEM: &str = "system_prompt: \"You are a helpful AI Assistant. Respond in the following format: <think>\\n...\\n</think>\\n<answer>\\n'é' \\\"...\\\"\\n</answer>\"\n";
 
-/// The model, data and reward of each recipe.
-const RECIPES: [(&str, &str); 5] = [
+/// The model, data and reward of each recipe, and the name of the data.
+const RECIPES: [(&str, &str, &str); 5] = [
     (
         "Qwen/Qwen2.5-1.5B-Instruct",
         "dataset_name: open-r1/OpenR1-Math-220k\ndataset_prompt_column: problem\nreward_funcs:\n- accuracy\n- format\n- tag_count\nreward_weights:\n- 1.0\n- 1.0\n- 1.0\n",
+        "open-r1/OpenR1-Math-220k@refs/convert/parquet/default/train/*.parquet",
     ),
     (
         "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
         "dataset_name: open-r1/OpenR1-Math-220k\ndataset_prompt_column: problem\nchat_template: \"{% for m in messages %}<{{ m['role'] }}>{{ '%s' % m['content'] }}\\n{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}\"\nreward_funcs:\n- accuracy\n- format\n- tag_count\nreward_weights:\n- 1.0\n- 1.0\n- 1.0\n",
+        "open-r1/OpenR1-Math-220k@refs/convert/parquet/default/train/*.parquet",
     ),
     (
         "Qwen/Qwen2.5-1.5B-Instruct",
         "dataset_name: open-r1/verifiable-coding-problems-python\nbeta: 0.01\nmax_grad_norm: 0.2\nscale_rewards: true\nreward_funcs:\n- code\n- format\nreward_weights:\n- 0.9\n- 0.1\n",
+        "open-r1/verifiable-coding-problems-python@refs/convert/parquet/default/train/*.parquet",
     ),
     (
         "Qwen/Qwen2.5-Coder-7B-Instruct",
         "dataset_name: open-r1/codeforces\ndataset_prompt_column: prompt\ndataset_config: verifiable-prompts\ncallbacks:\n- push_to_hub_revision\nbenchmarks:\n- lcb_v4\nreward_funcs:\n- cf_code\n- code_format\ncode_language: python\ncode_eval_test_batch_size: -1\ncode_eval_scoring_mode: weighted_sum\nparallel_code_exec_per_proc: 1\nmask_truncated_completions: true\n",
+        "open-r1/codeforces@refs/convert/parquet/verifiable-prompts/train/*.parquet",
     ),
     (
         "Qwen/Qwen2.5-Math-7B",
         "dataset_name: DigitalLearningGmbH/MATH-lighteval\ndataset_config: default\ndataset_prompt_column: problem\nreward_funcs:\n- accuracy\n- format\nreward_weights:\n- 1.0\n- 1.0\n",
+        "DigitalLearningGmbH/MATH-lighteval@refs/convert/parquet/default/train/*.parquet",
     ),
 ];
 
-/// Stands for the package `datasets`: rows with the columns of these data sets.
-const DATASETS: &str = r#"
-import json
-
-class Rows:
-    def __init__(self, rows):
-        self.rows = rows
-
-    def to_json(self, path):
-        with open(path, "w") as file:
-            file.writelines(json.dumps(row) + "\n" for row in self.rows)
-
-def load_dataset(path, split, **options):
-    row = {"problem": "2 + 2 = ?", "prompt": "4 + 4 = ?", "solution": "4", "answer": "4", "messages": [{"role": "user", "content": "?"}]}
-    return Rows([row] * 4)
-"#;
+/// A row with the columns of the data set of a recipe.
+fn row(data: &str) -> Value {
+    match data.split(['/', '@']).nth(1) {
+        Some("OpenR1-Math-220k") => json!({
+            "problem": "2 + 2 = ?", "solution": "Add. $\\boxed{4}$", "answer": "4",
+            "problem_type": "Algebra", "question_type": "math-word-problem", "source": "olympiads",
+            "uuid": "a8e1", "is_reasoning_complete": [true, false], "generations": ["<think>x</think>4", ""],
+            "correctness_math_verify": [true, false], "correctness_llama": null, "finish_reasons": null,
+            "correctness_count": 1,
+            "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "4"}],
+        }),
+        Some("verifiable-coding-problems-python") => json!({
+            "source": "apps", "task_type": "verifiable_code", "in_source_id": "4424",
+            "prompt": "4 + 4 = ?", "gold_standard_solution": "```python\nprint(8)\n```",
+            "verification_info": {"language": "python", "test_cases": [
+                {"fn_name": null, "input": "", "output": "8", "type": "stdin_stdout"},
+            ]},
+            "metadata": {"difficulty": "introductory"}, "problem_id": "vfcode_0",
+        }),
+        Some("codeforces") => json!({
+            "id": "852/A", "aliases": null, "contest_id": "852", "contest_start": 1_504_535_700, "index": "A",
+            "time_limit": 2.0, "memory_limit": 256.0, "title": "Digits", "description": "2 + 3",
+            "input_format": "", "output_format": null, "interaction_format": null, "note": null,
+            "examples": [{"input": "", "output": "5"}], "rating": 2500, "tags": ["math"],
+            "official_tests": [{"input": "", "output": "5"}], "official_tests_complete": true,
+            "input_mode": "stdio", "generated_checker": null, "executable": true, "generated_tests": 0,
+            "prompt": "2 + 3 = ?", "language": "python",
+        }),
+        _ => json!({
+            "problem": "1 + 1 = ?", "level": "Level 1", "solution": "$1 + 1 = \\boxed{2}$.", "type": "Algebra",
+        }),
+    }
+}
 
 /// Functions of `open_r1.rewards`, which fail unless completions are messages.
 const REWARDS: &str = r#"
@@ -171,13 +194,7 @@ def get_code_format_reward():
 fn follow(place: &Place, to_do: &[String]) {
     for sentence in to_do {
         let rest = |start: &str| sentence.strip_prefix(start);
-        if let Some(code) = rest("Save the prompts, in Python: ") {
-            let code = format!("import datasets; {code}");
-            let python =
-                Command::new("python3").args(["-c", &code]).current_dir(place.path("")).output();
-            let python = python.unwrap();
-            assert!(python.status.success(), "{code}: {}", String::from_utf8_lossy(&python.stderr));
-        } else if let Some(names) = rest("Give the model the chat template of the file: cp ") {
+        if let Some(names) = rest("Give the model the chat template of the file: cp ") {
             let (from, to) = names.split_once(' ').unwrap();
             std::fs::copy(place.path(from), place.path(to)).unwrap();
         } else if let Some(text) = rest("Write rewards.py") {
@@ -201,12 +218,11 @@ fn recipes_of_open_r1_lead_to_a_run() {
     let long = config("llama", VOCABULARY).replace(&CONTEXT.to_string(), "1024");
     place.config_folder("source", &long);
     place.add_tokenizer("source");
-    for folder in ["data", "models", "open_r1"] {
+    for folder in ["models", "open_r1"] {
         std::fs::create_dir(place.path(folder)).unwrap();
     }
-    place.write("datasets.py", DATASETS);
     place.write("open_r1/rewards.py", REWARDS);
-    for (i, (model, recipe)) in RECIPES.into_iter().enumerate() {
+    for (i, (model, recipe, data)) in RECIPES.into_iter().enumerate() {
         let file = format!("recipe{i}.yaml");
         let text = format!(
             "model_name_or_path: {model}\n{RECIPE}{SYSTEM}{recipe}output_dir: runs/{i}\nlearning_rate: 2.0e-05\n"
@@ -225,8 +241,13 @@ fn recipes_of_open_r1_lead_to_a_run() {
         follow(&place, &to_do);
         let toml = format!("recipe{i}.toml");
         place.succeed(&["train", &toml, "--check"]);
+        let rows = format!("rows{i}.jsonl");
+        place.write(&rows, format!("{}\n", row(data)).repeat(4));
+        let (model_set, file_set) = (format!("model={folder}"), format!("data.file={rows}"));
         let mut arguments = vec!["train", &toml];
         for set in [
+            model_set.as_str(),
+            file_set.as_str(),
             "train.steps=1",
             "schedule.warmup_steps=0",
             "sampling.max_new_tokens=8",
@@ -236,6 +257,9 @@ fn recipes_of_open_r1_lead_to_a_run() {
         }
         place.succeed(&arguments);
         let table: toml::Table = place.read(&toml).parse().unwrap();
+        assert_eq!(table["data"]["file"].as_str(), Some(&*format!("hf://datasets/{data}")));
+        let is_named = table["model"].as_str() == Some(model);
+        assert_ne!(is_named, recipe.contains("chat_template"), "{table}");
         let system = table["data"]["system"].as_str().unwrap();
         assert!(system.ends_with("<answer>\n'é' \"...\"\n</answer>"), "{system}");
     }

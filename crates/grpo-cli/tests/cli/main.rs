@@ -27,6 +27,7 @@ mod fake_vllm;
 mod fake_hub;
 mod fill;
 mod first_hour;
+mod families;
 mod folders;
 mod foreign_files;
 mod golden_models;
@@ -73,6 +74,7 @@ mod selftest;
 #[path = "../../../grpo-servers/tests/it/server.rs"]
 #[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
 mod server;
+mod several_files;
 mod shipped;
 mod shipped_guards;
 mod supervised;

@@ -29,7 +29,7 @@ fn refuses_incomplete_model_folders() {
     check(
         |place| fs::remove_file(place.path("model/model.safetensors")).unwrap(),
         str![
-            "model has neither model.safetensors nor model.safetensors.index.json; convert other formats with transformers' save_pretrained"
+            "model has neither model.safetensors nor model.safetensors.index.json nor pytorch_model.bin; convert other formats with transformers' save_pretrained"
         ],
     );
     check(

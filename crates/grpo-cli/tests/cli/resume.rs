@@ -422,6 +422,8 @@ fn resumes_from_every_state() {
     cut_and_resume(&molecules, &controllers);
     cut_and_resume(&texts, &[&follows[..], &["reference.from=base"]].concat());
     cut_and_resume(&texts, &["reference.every_epochs=1"]);
+    let every_kind = "lora={ rank = 2, alpha = 4, dora = true, targets = [\"q_proj\", \"embed_tokens\"], modules_to_save = [\"lm_head\", \"norm\"] }";
+    cut_and_resume(&texts, &[&follows[..], &[every_kind]].concat());
 }
 
 /// A file size limit between those of the weights and the optimizer simulates a full disk. The

@@ -210,7 +210,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.targets=[\"q_proj\", \"qkv\"]",
         str![[
-            r#"start = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#
+            r#"start = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; also embed_tokens, lm_head"#
         ]],
     );
     check_set(
@@ -354,7 +354,7 @@ fn refuses_files_without_texts() {
             "no text in one.jsonl is left for validation, so the best model cannot be selected; use a file with at least 2"
         ],
     );
-    let nothing = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
+    let nothing = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message), whose column data.columns.completion can name";
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the dog\"}}\n"),

@@ -399,7 +399,7 @@ fn refuses_files_without_prompts() {
     );
     place.refuse(
         &["train", "train.toml", "--set", "lora.targets=[\"qkv\"]"],
-        str![[r#"model = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#]],
+        str![[r#"model = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; also embed_tokens, lm_head"#]],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=nothing"],

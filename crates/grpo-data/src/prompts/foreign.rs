@@ -2,17 +2,93 @@
 
 use serde_json::{Map, Value};
 
-/// Keys of other formats that can contain the prompt.
-const PROMPTS: [&str; 8] =
-    ["question", "problem", "instruction", "query", "input", "task", "user", "conversations"];
+/// Keys of other formats that can contain the prompt, in lower case.
+const PROMPTS: [&str; 9] = [
+    "question",
+    "problem",
+    "instruction",
+    "query",
+    "input",
+    "task",
+    "user",
+    "description",
+    "conversations",
+];
 
-/// Returns how to name the prompt's column of a record, if its keys are those of a known format.
-pub(super) fn remedy(keys: &Map<String, Value>) -> Option<String> {
-    let has = |key: &&str| keys.get(*key).is_some_and(|value| !value.is_null());
-    let key = PROMPTS.into_iter().find(has)?;
-    Some(format!(
-        "name its column with data.columns = {{ prompt = \"{key}\" }} or data.template, or rename it with `jq -c '.prompt = .{key} | del(.{key})' OLD > NEW`"
-    ))
+/// Keys without which a question is not complete.
+pub(super) const CONTEXTS: [&str; 10] = [
+    "choices",
+    "options",
+    "context",
+    "passage",
+    "input",
+    "schema",
+    "endings",
+    "sentence",
+    "body",
+    "starter_code",
+];
+
+/// Keys of media, which the prompt would be read without.
+const MEDIA: [&str; 6] = ["image", "images", "video", "videos", "audio", "audios"];
+
+/// Returns whether a record has a value that says something.
+pub(super) fn has(row: &Map<String, Value>, key: &str) -> bool {
+    row.get(key).is_some_and(|value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(object) => object.values().any(|value| !value.is_null()),
+        _ => true,
+    })
+}
+
+/// Says how to name the prompt of a record without one.
+pub(super) fn remedy(row: &Map<String, Value>) -> String {
+    let is_filled = |key: &&String| has(row, key);
+    let find = |names: &[&str]| {
+        let lower = |name: &&str| {
+            row.keys()
+                .filter(is_filled)
+                .find(|key| key.to_lowercase() == **name)
+                .map(String::as_str)
+        };
+        names.iter().find_map(lower)
+    };
+    let is_message = |value: &Value| value.get("role").or_else(|| value.get("from")).is_some();
+    let messages = row.iter().find(|(_, value)| value.get(0).is_some_and(is_message));
+    if let Some((key, _)) = messages {
+        return format!("name its column with data.columns = {{ prompt = \"{key}\" }}");
+    }
+    let prompt = find(&PROMPTS);
+    let context = find(&CONTEXTS).filter(|context| Some(*context) != prompt);
+    match (prompt, context) {
+        (Some(key), Some(context)) => {
+            let text = match &row[context] {
+                Value::String(_) => format!("{{{{ {context} }}}}\\n{{{{ {key} }}}}"),
+                _ => format!("{{{{ {key} }}}}\\n{{{{ {context} }}}}"),
+            };
+            format!(
+                "`{key}` needs `{context}`: write both with data.template, such as \"{text}\", or name one column with data.columns = {{ prompt = \"{key}\" }}"
+            )
+        }
+        (Some(key), None) => format!(
+            "name its column with data.columns = {{ prompt = \"{key}\" }} or data.template, or rename it with `jq -c '.prompt = .{key} | del(.{key})' OLD > NEW`"
+        ),
+        (None, _) => {
+            "name its column with data.columns = { prompt = \"COLUMN\" }, or write it with data.template, such as \"{{ COLUMN }}\"".to_owned()
+        }
+    }
+}
+
+/// Refuses a record with media, unless the configuration says what the prompt is.
+pub(super) fn refuse_media(row: &Map<String, Value>) -> Result<(), String> {
+    match MEDIA.into_iter().find(|key| has(row, key)) {
+        None => Ok(()),
+        Some(key) => Err(format!(
+            "the record has `{key}`, which a model of texts would not see; choose records without it, or say what the prompt is with data.columns.prompt or data.template"
+        )),
+    }
 }
 
 /// Returns the text of a message's `content` that is a list of parts, as in multimodal chats.

@@ -1,6 +1,6 @@
 //! Interprets the keys of a record.
 
-use super::foreign::{nested_field, remedy};
+use super::foreign::{nested_field, refuse_media, remedy};
 use super::format::RecordFormat;
 use super::messages::messages;
 use super::shapes::{Shape, VERL};
@@ -81,7 +81,10 @@ pub(super) fn record(
     }
     let mut found = match named(&keys, format)? {
         Some(found) => found,
-        None => own(&mut keys)?,
+        None => {
+            refuse_media(&keys)?;
+            own(&mut keys)?
+        }
     };
     if let Some((path, value)) = format.column("completion", &keys)? {
         found.completion = Some(completion(path, value)?);
@@ -100,10 +103,11 @@ pub(super) fn record(
     };
     let has_answer = format.set_answer(&mut keys, solution)?;
     let Found { prompt, is_text, completion, shape } = found;
-    let system = match keys.get("system") {
-        Some(Value::String(text)) if shape.is_some() && !text.is_empty() => Some(text.as_str()),
-        _ => format.system(),
-    };
+    let of_record = ["system", "system_prompt"]
+        .into_iter()
+        .filter_map(|key| keys.get(key)?.as_str())
+        .find(|text| shape.is_some() && !text.is_empty());
+    let system = of_record.or(format.system());
     let prompt = match system {
         Some(_) if is_text => {
             return Err("a `text` is not a conversation, so data.system has no place; name the column of the prompt with data.columns, or remove data.system".to_owned());
@@ -168,9 +172,11 @@ fn own(keys: &mut Map<String, Value>) -> Result<Found, String> {
     if is_recorded(keys) {
         return Err("recorded completions need their column `prompt_ids`, which this file was written without; train the run again, or add the ids".to_owned());
     }
-    let Some(prompt_key) = the_one(keys, PROMPT_KEYS)? else {
-        return recognised(keys);
+    let prompt_key = match Shape::is_under_own_key(keys) {
+        true => None,
+        false => the_one(keys, PROMPT_KEYS)?,
     };
+    let Some(prompt_key) = prompt_key else { return recognised(keys) };
     let completion_key = the_one(keys, COMPLETION_KEYS)?;
     let has_answer = keys.get("answer").is_some_and(|answer| !answer.is_null());
     let is_verl =
@@ -206,7 +212,7 @@ fn own(keys: &mut Map<String, Value>) -> Result<Found, String> {
 /// Returns the prompt of another program's record. Its columns remain fields.
 fn recognised(row: &Map<String, Value>) -> Result<Found, String> {
     let Some(shape) = Shape::of(row) else {
-        let remedy = remedy(row).map_or(String::new(), |remedy| format!("; {remedy}"));
+        let remedy = if row.is_empty() { String::new() } else { format!("; {}", remedy(row)) };
         return Err(format!(
             "the prompt is missing; use one of the keys {} (found {}){remedy}",
             Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
@@ -220,13 +226,13 @@ fn recognised(row: &Map<String, Value>) -> Result<Found, String> {
             let completion = last_answer(key, &mut messages)?;
             (PromptSource::Messages(messages), completion)
         }
-        Shape::Alpaca => {
+        Shape::Instruction { context, answer } => {
             let mut prompt = text_of("instruction")?;
-            if row.get("input").is_some_and(|input| !input.is_null() && *input != "") {
-                prompt = [prompt, text_of("input")?].join("\n\n");
+            if row.get(context).is_some_and(|context| !context.is_null() && *context != "") {
+                prompt = [prompt, text_of(context)?].join("\n\n");
             }
-            let output = Some("output").filter(|key| !row[*key].is_null());
-            (PromptSource::User(prompt), output.map(text_of).transpose()?)
+            let answer = Some(answer).filter(|key| !row[*key].is_null());
+            (PromptSource::User(prompt), answer.map(text_of).transpose()?)
         }
         Shape::Question(question, answer) => {
             (PromptSource::User(text_of(question)?), answer.map(text_of).transpose()?)
@@ -296,6 +302,12 @@ fn the_one<const N: usize>(
     };
     let mut there = names.into_iter().filter(is_there).filter(|name| !is_text_of_ids(name));
     match (there.next(), there.next()) {
+        (Some(first), Some(second)) if names.contains(&"prompt") => {
+            let chosen = if second == "messages" { second } else { first };
+            Err(format!(
+                "both `{first}` and `{second}` are present; say which is the prompt with data.columns = {{ prompt = \"{chosen}\" }}, or keep one of them"
+            ))
+        }
         (Some(first), Some(second)) => {
             Err(format!("both `{first}` and `{second}` are present; keep one of them"))
         }
@@ -312,7 +324,7 @@ fn prompt(key: &str, value: Value) -> Result<PromptSource, String> {
             Ok(PromptSource::Ids(ids(key, value)?))
         }
         _ => {
-            let expected = "text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
+            let expected = "text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: []); other values need data.template";
             Ok(PromptSource::Text(text(key, value, expected)?))
         }
     }

@@ -1,5 +1,6 @@
 //! Records of other programs, which are recognised by their keys.
 
+use super::foreign::{CONTEXTS, has};
 use serde_json::{Map, Value};
 
 /// A recognised kind of record.
@@ -7,8 +8,13 @@ use serde_json::{Map, Value};
 pub(super) enum Shape {
     /// A list of messages under another name than `messages`.
     Conversation(&'static str),
-    /// `instruction`, `input` and `output`.
-    Alpaca,
+    /// `instruction`, perhaps with a text that it is about, and the answer.
+    Instruction {
+        /// Key of the text.
+        context: &'static str,
+        /// Key of the answer.
+        answer: &'static str,
+    },
     /// A text that is a question, and perhaps a text that answers it.
     Question(&'static str, Option<&'static str>),
 }
@@ -16,32 +22,47 @@ pub(super) enum Shape {
 /// Keys of other programs that contain a conversation.
 const CONVERSATIONS: [&str; 5] = ["conversations", "conversation", "dialog", "dialogue", "chat"];
 
+/// Keys of instructions: what they are about, and the answer.
+const INSTRUCTIONS: [[&str; 2]; 2] = [["input", "output"], ["context", "response"]];
+
 /// Keys of questions, with the keys of their answers. The first one that is there counts.
-const QUESTIONS: [(&str, [&str; 2]); 2] =
-    [("question", ["answer", "solution"]), ("problem", ["solution", "answer"])];
+const QUESTIONS: [(&str, [&str; 3]); 3] = [
+    ("question", ["answer", "solution", "response"]),
+    ("problem", ["solution", "answer", "response"]),
+    ("query", ["response", "answer", "solution"]),
+];
 
-/// Keys without which a question is not complete.
-const CONTEXTS: [&str; 8] =
-    ["choices", "options", "context", "passage", "input", "schema", "image", "images"];
-
-fn has(row: &Map<String, Value>, key: &str) -> bool {
-    row.get(key).is_some_and(|value| !value.is_null() && *value != "")
-}
+/// Keys of MBPP, whose `text` is a question.
+const MBPP: [&str; 3] = ["text", "code", "test_list"];
 
 impl Shape {
     /// Returns the kind of a record without a prompt.
     pub(super) fn of(row: &Map<String, Value>) -> Option<Self> {
-        let is_conversation = |key: &&str| row.get(*key).is_some_and(Value::is_array);
+        let is_conversation = |key: &&str| match row.get(*key) {
+            Some(Value::String(text)) => text.trim_start().starts_with("[{"),
+            value => value.is_some_and(Value::is_array),
+        };
         if let Some(key) = CONVERSATIONS.into_iter().find(is_conversation) {
             return Some(Self::Conversation(key));
         }
-        if has(row, "instruction") && row.contains_key("output") {
-            return Some(Self::Alpaca);
+        let instruction = INSTRUCTIONS.into_iter().find(|[_, answer]| row.contains_key(*answer));
+        if let (Some([context, answer]), true) = (instruction, has(row, "instruction")) {
+            return Some(Self::Instruction { context, answer });
+        }
+        if MBPP.iter().all(|key| has(row, key)) {
+            return Some(Self::Question("text", Some("code")));
         }
         let (question, answers) = QUESTIONS.into_iter().find(|(question, _)| has(row, question))?;
         let is_complete = !CONTEXTS.iter().any(|key| has(row, key));
         let answer = answers.into_iter().find(|key| row.get(*key).is_some_and(Value::is_string));
-        is_complete.then_some(Self::Question(question, answer))
+        // Of other programs, `query` is perhaps a search.
+        let is_known = question != "query" || answer.is_some();
+        (is_complete && is_known).then_some(Self::Question(question, answer))
+    }
+
+    /// Returns whether a record is a question although its key is one of ours.
+    pub(super) fn is_under_own_key(row: &Map<String, Value>) -> bool {
+        MBPP.iter().all(|key| has(row, key))
     }
 
     /// Says which columns are what.
@@ -49,13 +70,19 @@ impl Shape {
         match self {
             Self::Conversation("conversations") => "`conversations` (ShareGPT)",
             Self::Conversation(_) => "a conversation",
-            Self::Alpaca => "`instruction` and `output` (Alpaca)",
+            Self::Instruction { answer: "output", .. } => "`instruction` and `output` (Alpaca)",
+            Self::Instruction { .. } => "`instruction` and `response` (Dolly)",
             Self::Question("question", Some("answer")) => "`question` and `answer`",
-            Self::Question("question", Some(_)) => "`question` and `solution`",
+            Self::Question("question", Some("solution")) => "`question` and `solution`",
+            Self::Question("question", Some(_)) => "`question` and `response`",
             Self::Question("question", None) => "`question`",
-            Self::Question(_, Some("solution")) => "`problem` and `solution`",
-            Self::Question(_, Some(_)) => "`problem` and `answer`",
-            Self::Question(_, None) => "`problem`",
+            Self::Question("problem", Some("solution")) => "`problem` and `solution`",
+            Self::Question("problem", Some("answer")) => "`problem` and `answer`",
+            Self::Question("problem", Some(_)) => "`problem` and `response`",
+            Self::Question("problem", None) => "`problem`",
+            Self::Question("query", Some("response")) => "`query` and `response`",
+            Self::Question("query", _) => "`query` and its answer",
+            Self::Question(..) => "`text` and `code` (MBPP)",
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests open their own files")]
 
 mod chat;
+mod known_sets;
 mod parquet;
 mod parquet_types;
 mod prompts;
@@ -10,3 +11,4 @@ mod shapes;
 mod special;
 mod token_set;
 mod tokenizer;
+mod tokenizer_parts;

@@ -236,11 +236,11 @@ fn wrong_lines_are_named_with_their_fault() {
     );
     check(
         r#"{"messages": [], "prompt": ""}"#,
-        "both `prompt` and `messages` are present; keep one of them",
+        "both `prompt` and `messages` are present; say which is the prompt with data.columns = { prompt = \"messages\" }, or keep one of them",
     );
     check(
         r#"{"text": "", "prompt": ""}"#,
-        "both `prompt` and `text` are present; keep one of them",
+        "both `prompt` and `text` are present; say which is the prompt with data.columns = { prompt = \"prompt\" }, or keep one of them",
     );
     check(
         r#"{"text": "", "completion": ""}"#,
@@ -257,7 +257,7 @@ fn wrong_lines_are_named_with_their_fault() {
 #[test]
 fn wrong_values_are_named_with_their_key() {
     let check = check_fault;
-    let prompt = "expected text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
+    let prompt = "expected text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: []); other values need data.template";
     check(r#"{"prompt": 3}"#, &format!("`prompt` is the value 3; {prompt}"));
     check(r#"{"prompt": []}"#, &format!("`prompt` is an empty list; {prompt}"));
     check(r#"{"prompt": {}}"#, &format!("`prompt` is an object; {prompt}"));

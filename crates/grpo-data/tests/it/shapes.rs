@@ -9,12 +9,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 use tempfile::TempDir;
 
-fn format(toml: &str) -> RecordFormat {
+pub(crate) fn format(toml: &str) -> RecordFormat {
     let keys: RecordKeys = toml::from_str(toml).unwrap();
     RecordFormat::new(keys).unwrap()
 }
 
-fn results(name: &str, text: &str, format: &RecordFormat) -> Vec<Result<PromptRecord, String>> {
+pub(crate) fn results(
+    name: &str,
+    text: &str,
+    format: &RecordFormat,
+) -> Vec<Result<PromptRecord, String>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
@@ -26,21 +30,21 @@ fn results(name: &str, text: &str, format: &RecordFormat) -> Vec<Result<PromptRe
     }
 }
 
-fn read(rows: &[Value], toml: &str) -> Vec<PromptRecord> {
+pub(crate) fn read(rows: &[Value], toml: &str) -> Vec<PromptRecord> {
     let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
     results("p.jsonl", &lines, &format(toml)).into_iter().map(Result::unwrap).collect()
 }
 
 #[track_caller]
-fn fault(row: &Value, toml: &str) -> String {
+pub(crate) fn fault(row: &Value, toml: &str) -> String {
     results("p.jsonl", &format!("\n{row}\n"), &format(toml)).pop().unwrap().unwrap_err()
 }
 
-fn user(text: &str) -> PromptSource {
+pub(crate) fn user(text: &str) -> PromptSource {
     PromptSource::User(text.to_owned())
 }
 
-fn completion(text: &str) -> Option<CompletionSource> {
+pub(crate) fn completion(text: &str) -> Option<CompletionSource> {
     Some(CompletionSource::Text(text.to_owned()))
 }
 
@@ -161,9 +165,9 @@ fn a_question_that_needs_its_context_is_not_guessed() {
     for key in ["choices", "options", "context", "passage"] {
         let said = fault(&json!({"question": "q", key: ["a"], "answer": "a"}), "");
         let expect = format!(
-            "p.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`, `{key}`, `answer`); name its column with data.columns = {{ prompt = \"question\" }} or data.template, or rename it with "
+            "p.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`, `{key}`, `answer`); `question` needs `{key}`: write both with data.template, such as \"{{{{ question }}}}\\n{{{{ {key} }}}}\", or name one column with data.columns = {{ prompt = \"question\" }}"
         );
-        assert!(said.starts_with(&expect), "{said}");
+        assert_eq!(said, expect);
     }
     assert_eq!(read(&[json!({"question": "q", "context": null})], "")[0].prompt, user("q"));
 }

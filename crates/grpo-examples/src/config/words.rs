@@ -20,7 +20,7 @@ pub(super) fn type_name<'a>(schema: &'a Value, resolve: &dyn Fn(&'a Value) -> &'
             let item = type_name(resolve(&schema["items"]), resolve);
             match schema["maxItems"].as_u64() {
                 Some(count) if schema["minItems"] == count => format!("{count} {item}s"),
-                _ => format!("list of {item}s"),
+                _ => format!("list of {}s", item.replace(" or ", "s or ")),
             }
         }
         Some("object") if schema["additionalProperties"].is_object() => {

@@ -1,9 +1,10 @@
 //! Caches as Python's `huggingface_hub` leaves them.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use grpo_hub::{HubError, HubSettings};
+use grpo_hub::{FileRequest, Hub, HubError, HubSettings, RepoName};
 
 use crate::client::{model, settings};
 use crate::fake::{COMMIT, Reply, Server};
@@ -118,6 +119,37 @@ fn incomplete_caches_are_noticed() {
 }
 
 #[test]
+fn texts_for_people_may_be_missing() {
+    // As after `snapshot_download` with patterns, which lists all files.
+    let mut cache = Cache::python();
+    let entry = |name: &str| format!(r#""{name}": {{"size": 1, "blob_id": "x"}}"#);
+    let files = ["config.json", "model.safetensors", "README.md", "LICENSE.txt"].map(entry);
+    let tree = format!(r#"{{"format_version": 1, "files": {{{}}}}}"#, files.join(", "));
+    cache.write(&format!("models--a--b/trees/{COMMIT}.json"), &tree);
+    cache.settings.offline = true;
+    let repo = RepoName::model("a/b").unwrap().unwrap();
+    let files = |needed: &[&[&str]]| {
+        let optional = &["README.md", "LICENSE*"];
+        let request = FileRequest { repo: &repo, needed, optional, newest: false };
+        let hub = Hub::new(cache.settings.clone()).unwrap();
+        hub.files(&request, &mut |_| ControlFlow::Continue(())).map(|snapshot| snapshot.files)
+    };
+    assert_eq!(files(&[&["config.json"]]).unwrap(), ["config.json"]);
+    let error = files(&[&["README.md"]]).unwrap_err().to_string();
+    assert!(error.contains("(no file `README.md`)"), "{error}");
+}
+
+#[test]
+fn listings_that_cannot_be_read_count_as_missing() {
+    let cache = Cache::python();
+    let tree = format!("models--a--b/trees/{COMMIT}.json");
+    cache.write(&tree, "");
+    let file = fs::OpenOptions::new().write(true).open(cache.path(&tree)).unwrap();
+    file.set_len(65 << 20).unwrap();
+    assert_eq!(cache.files().unwrap().len(), 2);
+}
+
+#[test]
 fn links_that_lead_elsewhere_are_refused() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     let check = |target: &str| {
@@ -178,6 +210,22 @@ fn a_missing_blob_is_downloaded_again() {
     let downloads: Vec<String> =
         server.log().into_iter().filter(|line| line.contains("config.json")).collect();
     assert!(downloads.is_empty(), "{downloads:?}");
+}
+
+#[test]
+fn files_of_a_killed_process_do_not_keep_others_from_working() {
+    let cache = Cache::python();
+    let server = Server::start(|_, request| {
+        let files: [(&str, &[u8], bool); 2] =
+            [("config.json", b"{}", false), ("model.safetensors", b"new", true)];
+        crate::fake::Repo::new("models/a/b", &files).reply(request)
+    });
+    // A process in another container can have the same number.
+    cache.write(&format!("models--a--b/refs/v1.{}.tmp", std::process::id()), "01");
+    cache.write("models--a--b/.0.tmp", "01");
+    model(&settings(&server, cache.folder.path()), "a/b@v1").unwrap();
+    assert_eq!(fs::read_to_string(cache.path("models--a--b/refs/v1")).unwrap(), COMMIT);
+    assert!(!cache.path("models--a--b/.1.tmp").exists());
 }
 
 #[test]

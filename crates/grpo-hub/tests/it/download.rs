@@ -72,7 +72,12 @@ fn needed_files_are_downloaded_once_into_the_layout_of_the_hubs_tools() {
     assert_eq!(server.log().len(), sent);
     // Another revision of the same commit: only its commit is asked for.
     model(&settings, "a/b@v1").unwrap();
-    assert_eq!(server.log()[sent..], ["GET /api/models/a/b/revision/v1?blobs=true"]);
+    model(&settings, "hf://a/b@refs/pr/1").unwrap();
+    let expect = ["v1", "refs%2Fpr%2F1"]
+        .map(|revision| format!("GET /api/models/a/b/revision/{revision}?blobs=true"));
+    assert_eq!(server.log()[sent..], expect);
+    let reference = cache.join("models--a--b/refs/refs/pr/1");
+    assert_eq!(std::fs::read(reference).unwrap(), COMMIT.as_bytes());
 }
 
 #[test]
@@ -114,6 +119,41 @@ fn files_of_data_sets_are_found_by_patterns() {
     );
 }
 
+/// The hub's copy in Parquet has a revision of its own. Another tool may have taken one of its files.
+#[test]
+fn a_pattern_of_a_data_set_needs_a_list_of_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_, request| {
+        let files: [(&str, &[u8], bool); 2] = [
+            ("default/train/0000.parquet", b"a", false),
+            ("default/train/0001.parquet", b"b", true),
+        ];
+        Repo::new("datasets/a/b", &files).reply(request)
+    });
+    let name = "hf://datasets/a/b@refs%2Fconvert%2Fparquet/default/train/*.parquet";
+    let name = DataName::parse(name).unwrap().unwrap();
+    let find = |offline: bool| {
+        let mut settings = settings(&server, folder.path());
+        settings.offline = offline;
+        let pattern: &[&str] = &[&name.pattern];
+        let request =
+            FileRequest { repo: &name.repo, needed: &[pattern], optional: &[], newest: false };
+        Hub::new(settings).unwrap().files(&request, &mut |_| ControlFlow::Continue(()))
+    };
+    let both = ["default/train/0000.parquet", "default/train/0001.parquet"];
+    let found = find(false).unwrap();
+    assert_eq!((found.files.as_slice(), found.downloaded), (&both.map(str::to_owned)[..], 2));
+    let repo = folder.path().join("datasets--a--b");
+    assert!(repo.join("refs/refs/convert/parquet").is_file());
+    assert_eq!(find(true).unwrap().files, both);
+    std::fs::remove_dir_all(repo.join("trees")).unwrap();
+    std::fs::remove_file(found.folder.join(both[1])).unwrap();
+    let said = find(true).unwrap_err().to_string();
+    let expect = "(it does not list which files match `default/train/*.parquet`), and HF_HUB_OFFLINE forbids to download it";
+    assert!(said.contains(expect), "{said}");
+    assert_eq!(find(false).unwrap().files, both);
+}
+
 #[test]
 fn the_token_goes_to_the_hub_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +176,7 @@ fn the_token_goes_to_the_hub_only() {
     let mut settings = settings(&server, folder.path());
     settings.token = Some(Token::new("hf_secret", "the test").unwrap());
     model(&settings, "a/b").unwrap();
-    assert!(server.received().len() >= 6);
+    assert_eq!(server.received().len(), 4);
     for request in server.received() {
         assert_eq!(request.header("authorization"), Some("Bearer hf_secret"), "{request:?}");
     }
@@ -166,8 +206,8 @@ fn a_lost_connection_is_resumed() {
     assert_eq!(std::fs::read(snapshot.folder.join("model.safetensors")).unwrap(), noise(300_000));
     assert_eq!(snapshot.downloaded, 300_002);
     let path = format!("/a/b/resolve/{COMMIT}/model.safetensors");
-    let expect = [format!("HEAD {path}"), format!("GET {path}"), format!("GET {path} from 180000")];
-    assert_eq!(server.log()[server.log().len() - 3..], expect);
+    let expect = [format!("GET {path}"), format!("GET {path} from 180000")];
+    assert_eq!(server.log()[server.log().len() - 2..], expect);
 }
 
 #[test]
@@ -242,7 +282,7 @@ fn contents_with_another_hash_are_refused() {
     assert_eq!(
         model(&settings(&server, folder.path()), "a/b").unwrap_err().to_string(),
         format!(
-            "`model.safetensors` from {host} has the hash {}; expected {}. It was deleted; run again, or check the proxy or mirror in HF_ENDPOINT",
+            "`model.safetensors` from {host} has the hash {} instead of {}, so it was deleted; run again, or check the proxy or mirror in HF_ENDPOINT",
             sha256(&wrong),
             sha256(&noise(300_000))
         )
@@ -283,31 +323,60 @@ fn files_that_the_disk_cannot_hold_are_not_started() {
             false => reply,
         }
     });
-    let error = model(&settings(&server, folder.path()), "a/b").unwrap_err();
+    let settings = settings(&server, folder.path());
+    let error = model(&settings, "a/b").unwrap_err();
     assert!(matches!(error, HubError::DiskFull { .. }));
     let expect = "and the download needs 4000000000.0 GB; free some space, or set HF_HUB_CACHE to a folder on another disk";
     assert!(error.to_string().ends_with(expect), "{error}");
     assert_eq!(server.log().len(), 1);
     assert!(tree(folder.path()).is_empty());
+    // What another commit has already needs no space.
+    let blobs = folder.path().join("models--a--b/blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    std::fs::write(blobs.join(sha256(&noise(300_000))), "weights").unwrap();
+    assert_eq!(model(&settings, "a/b").unwrap().downloaded, 2);
+}
+
+#[test]
+fn what_an_earlier_run_has_left_needs_no_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_, request| plain().reply(request));
+    let blobs = folder.path().join("models--a--b/blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    let part = blobs.join(format!("{}.incomplete", sha256(&noise(300_000))));
+    std::fs::write(part, &noise(300_000)[..200_000]).unwrap();
+    let repo = grpo_hub::RepoName::model("a/b").unwrap().unwrap();
+    let needed: &[&[&str]] = &[&["model.safetensors"]];
+    let request = FileRequest { repo: &repo, needed, optional: &[], newest: false };
+    let mut missing = None;
+    let hub = Hub::new(settings(&server, folder.path())).unwrap();
+    let found = hub.files(&request, &mut |progress| {
+        if let Progress::Missing { size, .. } = progress {
+            missing = *size;
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!((found.unwrap().downloaded, missing), (100_000, Some(100_000)));
 }
 
 #[test]
 fn a_file_is_downloaded_by_one_caller_only() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(|_, request| {
-        if request.method == "GET" {
+    for has_links in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start(|_, request| {
             std::thread::sleep(Duration::from_millis(200));
-        }
-        plain().reply(request)
-    });
-    let settings = settings(&server, folder.path());
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| model(&settings, "a/b").unwrap());
-        }
-    });
-    let path = format!("GET /a/b/resolve/{COMMIT}/model.safetensors");
-    assert_eq!(server.log().iter().filter(|line| **line == path).count(), 1);
+            plain().reply(request)
+        });
+        let mut settings = settings(&server, folder.path());
+        settings.has_links = has_links;
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| model(&settings, "a/b").unwrap());
+            }
+        });
+        let path = format!("GET /a/b/resolve/{COMMIT}/model.safetensors");
+        assert_eq!(server.log().iter().filter(|line| **line == path).count(), 1);
+    }
 }
 
 #[test]

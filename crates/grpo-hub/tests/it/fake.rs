@@ -184,8 +184,8 @@ impl Repo {
     pub(crate) fn reply(&self, request: &Received) -> Reply {
         let api = format!("/api/{}", self.name);
         if let Some(rest) = request.path.strip_prefix(&api) {
-            let revisions =
-                ["main", "v1", COMMIT].map(|name| format!("/revision/{name}?blobs=true"));
+            let revisions = ["main", "v1", "refs%2Fpr%2F1", "refs%2Fconvert%2Fparquet", COMMIT]
+                .map(|name| format!("/revision/{name}?blobs=true"));
             return match rest {
                 "" => self.listing(),
                 rest if revisions.iter().any(|revision| revision == rest) => self.listing(),

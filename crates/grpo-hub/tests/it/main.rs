@@ -5,4 +5,5 @@ mod cache;
 mod client;
 mod download;
 mod fake;
+mod odd_servers;
 mod refusals;

@@ -65,6 +65,7 @@ fn gated_models() {
     });
     let error = model(&settings(&server, folder.path()), "a/b").unwrap_err().to_string();
     assert!(error.starts_with("the model `a/b` is gated; accept"), "{error}");
+    assert!(crate::client::tree(folder.path()).is_empty());
 }
 
 #[test]
@@ -82,6 +83,18 @@ fn limits_on_requests() {
     let expect = "URL/api/models/a/b/revision/main: too many requests (status 429); run again later, or set HF_TOKEN, with which the limit is higher";
     assert_eq!(check("a/b", None, Reply::status(429), expect), 6);
 
+    // As a date, by the clock of the server, and as the hub says it.
+    let date = Reply::status(503)
+        .with("Date", "Sun, 06 Nov 1994 08:49:37 GMT")
+        .with("Retry-After", "Sun, 06 Nov 1994 08:54:37 GMT");
+    let expect = "URL/api/models/a/b/revision/main: status 503; run again later";
+    assert_eq!(check("a/b", None, date, expect), 1);
+    let limit = |status| Reply::status(status).with("RateLimit", "\"api\";r=0;t=55");
+    let expect = "URL/api/models/a/b/revision/main: too many requests (status 429); run again in 55 s, or set HF_TOKEN, with which the limit is higher";
+    assert_eq!(check("a/b", None, limit(429), expect), 1);
+    let expect = "URL/api/models/a/b/revision/main: status 500; run again later";
+    assert_eq!(check("a/b", None, limit(500), expect), 6);
+
     // A short pause is waited for.
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(|earlier, request| match earlier {
@@ -95,7 +108,7 @@ fn limits_on_requests() {
     });
     let start = std::time::Instant::now();
     model(&settings(&server, folder.path()), "a/b").unwrap();
-    assert!(start.elapsed() >= Duration::from_millis(300 * 5));
+    assert!(start.elapsed() >= Duration::from_millis(300 * 3));
 }
 
 #[test]
@@ -137,7 +150,7 @@ fn offline_means_that_nothing_is_sent() {
     let error = model(&settings, "a/b").unwrap_err().to_string();
     assert_eq!(
         error.replace(settings.cache.to_str().unwrap(), "CACHE"),
-        "model `a/b` is not complete in the cache `CACHE` (the folder does not exist), and HF_HUB_OFFLINE forbids to download it; unset HF_HUB_OFFLINE, or download it on a machine with a network and copy the cache"
+        "model `a/b` is not complete in the cache `CACHE` (the folder does not exist), and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids downloads; unset it, or download on a machine with a network and copy the cache"
     );
     assert!(server.log().is_empty());
     assert!(!settings.cache.exists());

@@ -46,6 +46,7 @@ pub(crate) fn command() -> TaskCommand {
 
 pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
     check(arguments)?;
+    let arguments = &arguments.found()?;
     let filled = Filling::new(arguments, &arguments.model)?;
     let characters = filled.infiller.characters();
     let written = match &arguments.before {

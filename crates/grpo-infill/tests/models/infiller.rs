@@ -126,7 +126,7 @@ fn a_model_without_a_critic_has_none() {
 fn an_adapter_leaves_the_critic_alone() {
     let with_autodiff = device().autodiff();
     let base = shaken(&config(&infiller()), 1, &device());
-    let lora = LoraConfig { rank: 2, alpha: 2.0, dropout: 0.0, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 2, alpha: 2.0, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &base, 1, &with_autodiff).unwrap();
     let policy = Policy::Adapted(grpo_model::Adapted::new(&base, adapter));
     let batch = TokenBatch::from_iter(ROWS);

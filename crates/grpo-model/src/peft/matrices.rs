@@ -6,9 +6,8 @@ use std::path::Path;
 use grpo_data::{parse_model_json, regular_file};
 use serde_json::{Map, Value};
 
-use super::{CONFIG_FILE, PREFIX, Scales, WEIGHTS_FILE};
+use super::{CONFIG_FILE, PREFIX, Scales, weights};
 use crate::ModelError;
-use crate::checkpoint::Checkpoint;
 use crate::lora::scale;
 
 /// The update `scale · B · A` of one module.
@@ -27,6 +26,11 @@ pub struct LoraMatrices {
 }
 
 impl LoraMatrices {
+    /// Returns the number that divided by the rank is the scale.
+    pub fn alpha(&self) -> f64 {
+        self.scale * self.rank as f64
+    }
+
     /// Reads all matrices of an adapter folder in PEFT format, in the natural order of their
     /// modules: `layers.2` comes before `layers.10`.
     ///
@@ -44,7 +48,7 @@ impl LoraMatrices {
         let broken = |message: String| ModelError::in_file(&path, message);
         let json: Map<String, Value> = parse_model_json(&text).map_err(broken)?;
         let scales = Scales::of(&json).map_err(broken)?;
-        let mut weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
+        let mut weights = weights(folder)?;
         let names: Vec<String> = weights.names().map(str::to_owned).collect();
         let mut modules: BTreeMap<Vec<Part>, String> = BTreeMap::new();
         for name in &names {

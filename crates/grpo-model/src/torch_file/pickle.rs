@@ -36,6 +36,9 @@ pub(super) enum Global {
     OrderedDict,
     RebuildTensor,
     RebuildTensorV2,
+    /// Rebuilds tensors of types that have no class of storages, none of which is supported. It is known
+    /// so that the message names the type, which follows it.
+    RebuildTensorV3,
     RebuildParameter,
     /// A class of storages.
     Storage(Element),
@@ -412,6 +415,9 @@ fn empty() -> String {
     "its pickle takes a value from an empty stack".to_owned()
 }
 
+/// Beginnings of the names of number formats that are refused.
+const TYPES: [&str; 6] = ["float8_", "float4_", "uint16", "uint32", "uint64", "bits"];
+
 /// Maximum number of characters of a refused name in an error message.
 const NAME: usize = 80;
 
@@ -422,12 +428,19 @@ impl Global {
             ("collections", "OrderedDict") => Some(Self::OrderedDict),
             ("torch._utils", "_rebuild_tensor") => Some(Self::RebuildTensor),
             ("torch._utils", "_rebuild_tensor_v2") => Some(Self::RebuildTensorV2),
+            ("torch._utils", "_rebuild_tensor_v3") => Some(Self::RebuildTensorV3),
+            ("torch.storage", "UntypedStorage") => Some(Self::Storage(Element::U8)),
             ("torch._utils", "_rebuild_parameter") => Some(Self::RebuildParameter),
             ("torch", _) => storage(),
             _ => None,
         };
         found.ok_or_else(|| {
             let full: String = format!("{module}.{name}").chars().take(NAME).collect();
+            if module == "torch" && TYPES.iter().any(|start| name.starts_with(start)) {
+                return format!(
+                    "it has tensors of the type {full}; supported: float32, bfloat16, float16; use the model's weights in one of these"
+                );
+            }
             format!(
                 "it refers to `{full}`, which is not part of a state dict and could run code; if you trust the file, load it in Python and save only model.state_dict()"
             )

@@ -243,6 +243,39 @@ fn many_tensors_of_one_storage_are_refused() {
 }
 
 #[test]
+fn views_that_span_the_file_many_times_are_refused() {
+    // Two elements, the first and the last of the storage.
+    let tensor =
+        of_tensor(b"torch\nFloatStorage", b"M\0\x04", b"K\0", b"K\x02\x85", b"M\xff\x03\x85");
+    let mut pickle = [&tensor[..tensor.len() - 2], b"q\x01s"].concat();
+    for name in b'0'..b'z' {
+        pickle.extend([b"X\x01\0\0\0".as_slice(), &[name], b"h\x01s"].concat());
+    }
+    pickle.push(b'.');
+    let bytes = archive(&[("data.pkl", &pickle), ("data/0", &[0; 4096])]);
+    let error = read(&bytes).unwrap_err();
+    assert!(error.starts_with("its tensors are views that span 303104 bytes, but"), "{error}");
+}
+
+#[test]
+fn types_without_a_class_of_storages_are_refused_by_name() {
+    let v3 = b"\x80\x02ctorch._utils\n_rebuild_tensor_v3\nctorch.storage\nUntypedStorage\n";
+    for name in ["float8_e4m3fn", "float8_e5m2", "uint16"] {
+        let pickle = [v3.as_slice(), b"ctorch\n", name.as_bytes(), b"\n."].concat();
+        check_refused(
+            &pickle,
+            &format!(
+                "it has tensors of the type torch.{name}; supported: float32, bfloat16, float16; use the model's weights in one of these"
+            ),
+        );
+    }
+    check_refused(
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v3\n)R.",
+        "its pickle calls RebuildTensorV3 with unexpected arguments",
+    );
+}
+
+#[test]
 fn archives_that_torch_does_not_write_are_refused() {
     let empty = b"\x80\x02}.".as_slice();
     let check = |bytes: &[u8], expected: &str| assert_eq!(read(bytes).unwrap_err(), expected);

@@ -20,7 +20,7 @@ use crate::support::{
 pub(crate) const SCALE: f64 = 5.0 / 3.0;
 
 pub(crate) fn lora(dropout: f64) -> LoraConfig {
-    LoraConfig { rank: 3, alpha: 5.0, dropout, targets: vec![], rslora: false }
+    LoraConfig { rank: 3, alpha: 5.0, dropout, ..LoraConfig::default() }
 }
 
 /// Returns an adapter in which all matrices are nonzero.
@@ -213,7 +213,7 @@ fn settings_out_of_range() {
         (lora(1.0), "lora.dropout = 1 is out of range; expected 0 or more and less than 1"),
         (
             LoraConfig { targets: vec!["q_proj".into(), "proj".into()], ..lora(0.0) },
-            "lora.targets: no linear layer is named 'proj'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
+            "lora.targets: no linear layer is named 'proj'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; also embed_tokens, lm_head",
         ),
     ] {
         assert_eq!(refusal(config), expected);

@@ -176,7 +176,7 @@ fn numbers_of_other_kinds_are_refused() {
         check_refused(
             folder.path(),
             &format!(
-                "model.safetensors: tensor '{NORM}' holds {dtype:?} values; supported: F32, BF16, F16"
+                "model.safetensors: tensor '{NORM}' holds {dtype:?} values; supported: F32, BF16, F16; use the model's weights in one of these"
             ),
         );
     }
@@ -387,7 +387,7 @@ fn a_folder_without_weights() {
     let (folder, _) = folder();
     std::fs::remove_file(folder.path().join(FILE)).unwrap();
     let expected = format!(
-        "{} has neither model.safetensors nor model.safetensors.index.json; convert other formats with transformers' save_pretrained",
+        "{} has neither model.safetensors nor model.safetensors.index.json nor pytorch_model.bin; convert other formats with transformers' save_pretrained",
         folder.path().display()
     );
     check_refused(folder.path(), &expected);

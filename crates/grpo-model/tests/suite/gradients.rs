@@ -206,6 +206,6 @@ fn dropout_goes_on_behind_a_checkpointed_pass_as_behind_a_kept_one() {
 
 /// Writes the matrices of an adapter. The configuration doesn't affect them.
 pub(crate) fn write_pairs(adapter: &Adapter, folder: &std::path::Path, base: &Transformer) {
-    let config = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: vec![], rslora: false };
+    let config = LoraConfig { rank: 1, alpha: 1.0, ..LoraConfig::default() };
     write_adapter(adapter, &AdapterConfig::new(&config, base, "base"), folder, base).unwrap();
 }

@@ -17,11 +17,13 @@ mod options;
 mod oracle;
 mod other_family;
 mod peft;
+mod peft_kinds;
 mod peft_refusals;
 mod precision;
 mod scoring;
 mod stored_head;
 mod support;
+mod torch_weights;
 
 /// The families of this crate and one from outside.
 fn known_families() -> grpo_model::Families {

@@ -142,13 +142,13 @@ fn pairs_that_are_not_whole() {
     edit(folder.path(), Weights::clear);
     change(folder.path(), json!({"target_modules": "all-linear"}));
     check_refused(folder.path(), &model, "adapter_model.safetensors has no LoRA matrices");
-    // A layer trained in full, in addition to the adapter (modules_to_save).
+    // A layer trained in full, in addition to the adapter, that modules_to_save does not name.
     let folder = fresh();
     edit(folder.path(), |weights| {
         drop(weights.insert("base_model.model.lm_head.weight".into(), (vec![1], vec![1.0])))
     });
     assert!(load(folder.path(), &model).unwrap_err().starts_with(
-        "adapter_model.safetensors: 'base_model.model.lm_head.weight' does not match a linear layer"
+        "adapter_model.safetensors: tensor 'base_model.model.lm_head.weight' has shape [1], but"
     ));
 }
 
@@ -159,14 +159,15 @@ fn kinds_that_are_not_supported() {
         (json!({"peft_type": "LOHA"}), "peft_type = LOHA is not supported; supported: LORA"),
         (json!({"peft_type": null}), "peft_type = nothing is not supported; supported: LORA"),
         (
-            json!({"bias": "lora_only"}),
-            "bias = \"lora_only\" is not supported; supported: \"none\"",
+            json!({"bias": "some"}),
+            "bias = \"some\" is not supported; supported: \"none\", \"all\", \"lora_only\"",
         ),
-        (json!({"use_dora": true}), "use_dora = true is not supported"),
+        (json!({"use_dora": "yes"}), "use_dora = \"yes\"; expected true or false"),
+        (json!({"ensure_weight_tying": true}), "ensure_weight_tying = true is not supported"),
         (json!({"lora_bias": true}), "lora_bias = true is not supported"),
         (
-            json!({"modules_to_save": ["lm_head"]}),
-            "modules_to_save = [\"lm_head\"] is not supported",
+            json!({"modules_to_save": "lm_head"}),
+            "modules_to_save = \"lm_head\"; expected a list of names",
         ),
         (json!({"layer_replication": [[0, 4]]}), "layer_replication = [[0,4]] is not supported"),
         (json!({"trainable_token_indices": [1]}), "trainable_token_indices = [1] is not supported"),
@@ -175,10 +176,13 @@ fn kinds_that_are_not_supported() {
         (json!({"use_qalora": true}), "use_qalora = true is not supported"),
         (json!({"r": 0}), "r = 0 is out of range; expected 1 to 65536"),
         (json!({"r": 1.5}), "r = 1.5 is out of range; expected 1 to 65536"),
-        (json!({"lora_alpha": 0}), "lora_alpha = 0 is out of range; expected a number above 0"),
+        (
+            json!({"lora_alpha": -1}),
+            "lora_alpha = -1 is out of range; expected a number of at least 0",
+        ),
         (
             json!({"lora_alpha": null}),
-            "lora_alpha = null is out of range; expected a number above 0",
+            "lora_alpha = null is out of range; expected a number of at least 0",
         ),
         (
             json!({"lora_alpha": 1e39}),
@@ -205,7 +209,7 @@ fn kinds_that_are_not_supported() {
         (json!({"rank_pattern": ["q_proj"]}), "rank_pattern = [\"q_proj\"]; expected an object"),
         (
             json!({"alpha_pattern": {"q_proj": "x"}}),
-            "alpha_pattern = \"x\" is out of range; expected a number above 0",
+            "alpha_pattern = \"x\" is out of range; expected a number of at least 0",
         ),
     ] {
         let folder = folder(&model);

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 use grpo_gguf::StoredType;
 use grpo_model::{StoredAs, WeightPrecision};
-use grpo_task::args::{MEMORY, model_or_name, precision};
+use grpo_task::args::{MEMORY, precision};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo logprob --model models/Qwen3-0.6B --input examples.jsonl -o scores.jsonl
   grpo logprob --model data/molecules/prior --input molecules.jsonl --full distributions.parquet")]
 pub(crate) struct LogprobArguments {
-    /// Model folder, or a name of the Hugging Face hub (org/name)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    /// Model folder, GGUF file, or a name of the Hugging Face hub (org/name)
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) adapter: Option<PathBuf>,
     /// Completion file (JSON lines or Parquet) with `prompt` and `completion` (text or ids), or
     /// with `prompt_ids` and `completion_ids`; ids need no tokenizer
@@ -50,13 +50,14 @@ pub(crate) struct LogprobArguments {
   grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine
   grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine --dtype bf16
 
-Weights that would not be finite are refused.")]
+Weights that would not be finite are refused. README.md is a model card: base model, licence, data, reward,
+evaluation and how to load the model, as far as they are known.")]
 pub(crate) struct MergeArguments {
-    /// Model on which the adapter was trained: a folder, or a name of the Hugging Face hub
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    /// Model on which the adapter was trained: a folder, a GGUF file, or a name of the Hugging Face hub
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
     pub(crate) adapter: PathBuf,
     /// Model folder to create
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
@@ -72,20 +73,28 @@ pub(crate) struct MergeArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo export runs/text --gguf q8_0 -o exported
-  grpo export models/mine --gguf f16 -o exported
+  grpo export runs/text --gguf f16 --adapter-only
+  grpo export Qwen/Qwen3-0.6B --gguf f16
   ollama create mine -f exported/Modelfile
 
-An adapter is merged into its base model.")]
+Without --adapter-only, an adapter is merged into its base model.")]
 pub(crate) struct ExportArguments {
-    /// Run folder, or model folder
+    /// Run folder, model or adapter folder, GGUF file, or a name of the Hugging Face hub (org/name)
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     /// How matrices are stored: q8_0 (8 bits), f16, bf16 or f32
     #[arg(long, value_name = "TYPE", value_parser = gguf_type, help_heading = "Output")]
     pub(crate) gguf: (StoredType, String),
-    /// Folder to create, with the GGUF file and a Modelfile for Ollama; must not exist
+    /// Write only the adapter, for use with its base model
+    #[arg(long, help_heading = "Output")]
+    pub(crate) adapter_only: bool,
+    /// Folder to create, with the GGUF file, a Modelfile for Ollama and a model card [default: next to RUN, e.g.
+    /// runs/text-q8_0]
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
-    pub(crate) output: PathBuf,
+    pub(crate) output: Option<PathBuf>,
+    /// Replace an existing exported folder
+    #[arg(long, help_heading = "Output")]
+    pub(crate) force: bool,
 }
 
 /// Parses the type of a GGUF file and keeps its name.

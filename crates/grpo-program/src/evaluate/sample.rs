@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use grpo_data::ChatOptions;
+use grpo_model::is_gguf_file;
 use grpo_task::args::SampleArguments;
 use grpo_task::device;
 use grpo_task::models::{Trained, load};
@@ -24,6 +25,7 @@ fn outputs(arguments: &SampleArguments, options: &ArgMatches, tasks: &Tasks) -> 
     let SampleArguments { model, prompt, prompts, .. } = arguments;
     let is_prompted = !prompt.is_empty() || prompts.is_some();
     match model.is_dir() {
+        _ if is_gguf_file(model) => JSON_LINES,
         // The next error is about the model.
         false => SAMPLES,
         true if is_prompted => JSON_LINES,

@@ -1,9 +1,10 @@
-//! Prompts: data sets, open-r1's system prompt and prompt column, and the chat template.
+//! Prompts: data sets and mixtures of them, open-r1's system prompt and prompt column, and the chat template.
 
 use serde_json::Value as Json;
+use toml::{Table, Value};
 
+use super::data_set::{DataSet, Found};
 use super::draft::Draft;
-use super::places::last;
 
 /// Sets the prompt files.
 pub(super) fn apply(draft: &mut Draft<'_>) -> anyhow::Result<()> {
@@ -11,12 +12,13 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     thinking(draft)?;
     conversation(draft)?;
     let evaluates = given.choice("eval_strategy", &["no", "steps", "epoch"])? != "no";
-    let Some(name) = given.text("dataset_name")? else {
-        draft.without(
-            &["datasets", "dataset_mixture"],
-            true,
-            "data set mixtures are not supported; save the mixture as one prompt file and set data.file",
-        );
+    if mixture(draft)? {
+        if evaluates {
+            draft.placeholder("eval.file", "data/prompts-test.jsonl", "fill in");
+        }
+        return Ok(());
+    }
+    let Some(path) = given.text("dataset_name")? else {
         draft.placeholder("data.file", "data/prompts.jsonl", "fill in");
         draft.remind("Set data.file to a file with one prompt per record (JSON lines or Parquet).");
         if evaluates {
@@ -24,40 +26,121 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> anyhow::Result<()> {
         }
         return Ok(());
     };
-    let lower = name.to_ascii_lowercase();
-    let ending = [".jsonl", ".jsonl.gz", ".parquet"].into_iter().find(|it| lower.ends_with(it));
-    if ending.is_some() {
-        draft.set(&["dataset_name"], "data.file", name, "");
-        return Ok(());
-    }
-    let stem = last(&name);
-    let (train, test) = (format!("data/{stem}.jsonl"), format!("data/{stem}-test.jsonl"));
-    let split = |key: &str, default: &str| -> anyhow::Result<String> {
-        Ok(given.text(key)?.unwrap_or_else(|| default.to_owned()))
-    };
     let config = given.text("dataset_config")?;
-    let config = config.map(|config| format!(", name={}", python(&config))).unwrap_or_default();
-    let mut save = |split: &str, file: &str| {
-        let [name, split, file] = [name.as_str(), split, file].map(python);
-        draft.remind(format!(
-            "Save the prompts, in Python: datasets.load_dataset({name}{config}, split={split}).to_json({file})"
-        ));
+    let mut of_split = |key: &str, default: &str, name: &str| -> anyhow::Result<Vec<String>> {
+        let split = given.text(key)?.unwrap_or_else(|| default.to_owned());
+        let set = DataSet { config: config.clone(), ..DataSet::new(path.clone(), split) };
+        Ok(files_of(draft, &set, name))
     };
-    save(&split("dataset_train_split", "train")?, &train);
-    if evaluates {
-        save(&split("dataset_test_split", "test")?, &test);
-    }
+    let train = of_split("dataset_train_split", "train", "")?;
+    let is_file = train == [path.as_str()];
+    let test = match evaluates && !is_file {
+        true => of_split("dataset_test_split", "test", "-test")?,
+        false => Vec::new(),
+    };
     let keys = ["dataset_name", "dataset_config", "dataset_train_split"];
-    draft.set(&keys, "data.file", train, "grpo downloads nothing");
-    if evaluates {
-        draft.set(&["dataset_test_split"], "eval.file", test, "evaluation prompts");
+    let keys = if is_file { &keys[..1] } else { &keys[..] };
+    let note = match (&config, train.iter().any(|file| file.starts_with(HUB))) {
+        (_, false) => "",
+        (Some(_), true) => OF_HUB,
+        (None, true) => "the hub's copy in Parquet, of the configuration `default`",
+    };
+    draft.set(keys, "data.file", one_or_list(train), note);
+    if !test.is_empty() {
+        let keys = ["dataset_test_split"];
+        draft.set(&keys, "eval.file", one_or_list(test), "evaluation prompts");
     }
     Ok(())
 }
 
-/// Returns a Python string literal. JSON's strings are a subset of Python's.
-fn python(text: &str) -> String {
-    Json::from(text).to_string()
+/// How names of data sets on the hub start.
+const HUB: &str = "hf://datasets/";
+
+/// Where the files of such a name are.
+const OF_HUB: &str = "the hub's copy in Parquet";
+
+/// Sets the files of a mixture of data sets: TRL's `datasets` or open-r1's `dataset_mixture`. Returns whether
+/// there is one.
+fn mixture(draft: &mut Draft<'_>) -> anyhow::Result<bool> {
+    let given = draft.given;
+    let key = ["datasets", "dataset_mixture"].into_iter().find(|key| match given.get(key) {
+        Some(Json::Array(sets)) => !sets.is_empty(),
+        other => other.is_some(),
+    });
+    let Some(key) = key else { return Ok(false) };
+    let sets = given.get(key).and_then(|value| value.get("datasets").or(Some(value)));
+    let place = if key == "datasets" { key } else { "dataset_mixture.datasets" };
+    let Some(sets) = sets.and_then(Json::as_array).filter(|sets| !sets.is_empty()) else {
+        let fault = format!(
+            "{place} is not a list of data sets; expected entries such as `- path: org/name`"
+        );
+        return Err(given.fault(&fault));
+    };
+    let mut files = Vec::new();
+    let mut has_fractions = false;
+    for (index, set) in sets.iter().enumerate() {
+        let set =
+            DataSet::read(set).map_err(|fault| given.fault(&format!("{place}[{index}]{fault}")))?;
+        has_fractions |= set.fraction.is_some();
+        let found = files_of(draft, &set, &format!("-{}", index + 1));
+        files.extend(found.into_iter().map(|file| (file, set.weight)));
+    }
+    let is_weighted = files.iter().any(|(_, weight)| weight.is_some_and(|weight| weight != 1.0));
+    let note = match is_weighted {
+        true => "each epoch uses this share of the records, and other ones than the epoch before",
+        false => "",
+    };
+    let value = match files.as_slice() {
+        [(file, _)] if !is_weighted => Value::from(file.as_str()),
+        files => {
+            files.iter().map(|(file, weight)| listed(file, *weight)).collect::<Vec<_>>().into()
+        }
+    };
+    draft.set(&[key], "data.file", value, note);
+    if has_fractions {
+        let remedy = "`fraction` is a share of the mixture, and `weight` here is a share of the file: add { file, weight } with fraction × (records of all files) / (records of the file) to data.file";
+        draft.without(&[key], true, remedy);
+    }
+    if given.get(key).is_some_and(|mixture| mixture.get("test_split_size").is_some()) {
+        let remedy = "test_split_size: save the held-out prompts in a file and set eval.file";
+        draft.without(&[key], true, remedy);
+    }
+    Ok(true)
+}
+
+/// Returns an entry of `data.file`.
+fn listed(file: &str, weight: Option<f64>) -> Value {
+    match weight.filter(|weight| *weight != 1.0) {
+        None => Value::from(file),
+        Some(weight) => {
+            let keys = [("file", Value::from(file)), ("weight", Value::Float(weight))];
+            Value::Table(
+                keys.map(|(key, value)| (key.to_owned(), value)).into_iter().collect::<Table>(),
+            )
+        }
+    }
+}
+
+/// Returns a path, or a list of several.
+fn one_or_list(files: Vec<String>) -> Value {
+    match <[String; 1]>::try_from(files) {
+        Ok([file]) => Value::from(file),
+        Err(files) => files.into(),
+    }
+}
+
+/// Returns the files of a data set. Those that have to be saved first are mentioned in what remains to be done,
+/// with `suffix` in their names.
+fn files_of(draft: &mut Draft<'_>, set: &DataSet, suffix: &str) -> Vec<String> {
+    match set.find() {
+        Found::Files(files) => files,
+        Found::Saved { name, load } => {
+            let file = format!("data/{name}{suffix}.jsonl");
+            let target = Json::from(file.as_str());
+            draft.remind(format!("Save the prompts, in Python: {load}.to_json({target})"));
+            vec![file]
+        }
+    }
 }
 
 /// Sets how open-r1 makes a conversation of each row, if the file has its keys.

@@ -7,6 +7,7 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("base_precision", "\"f32\""),
     ("lora.dropout", "0.0"),
     ("lora.rslora", "false"),
+    ("lora.dora", "false"),
     ("train.updates_per_rollout", "1"),
     ("train.activation_checkpointing", "false"),
     ("sampling.temperature", "1.0"),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use grpo_hub::RepoName;
 use toml::Value;
 
 use super::draft::Draft;
@@ -22,7 +23,7 @@ fn run(draft: &mut Draft<'_>, stem: &str) -> anyhow::Result<()> {
 
 fn model(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     let given = draft.given;
-    let revision = given.text("model_revision")?;
+    let revision = given.text("model_revision")?.filter(|revision| revision != "main");
     let key = "model_name_or_path";
     match given.text(key)? {
         None => {
@@ -30,25 +31,37 @@ fn model(draft: &mut Draft<'_>) -> anyhow::Result<()> {
             draft.remind("Set model to a model folder: the file has no model_name_or_path.");
         }
         Some(name) if is_on_hub(&name) => {
-            let folder = format!("models/{}", last(&name));
-            let revision = revision.filter(|revision| revision != "main");
-            let revision = revision.map(|revision| format!(" --revision {revision}"));
-            draft.remind(format!(
-                "Download the model: hf download {name}{} --local-dir {folder}",
-                revision.unwrap_or_default()
-            ));
-            draft.set(&[key, "model_revision"], "model", folder, "grpo downloads nothing");
+            let revision = revision.map(|revision| format!("@{}", revision.replace('/', "%2F")));
+            let named = format!("{name}{}", revision.unwrap_or_default());
+            let keys = [key, "model_revision"];
+            if given.has("chat_template") {
+                // The template becomes a file of the folder.
+                let folder = format!("models/{}", last(&name));
+                draft.remind(format!(
+                    "Download the model: cp -rL \"$(grpo download {named})\" {folder}"
+                ));
+                draft.set(&keys, "model", folder, "a copy, for the chat template of the file");
+            } else {
+                draft.set(&keys, "model", named, "");
+            }
         }
-        Some(folder) => draft.set(&[key], "model", folder, ""),
+        Some(folder) => {
+            // Such names are redirected by the hub.
+            if !folder.contains(['/', '.']) && !Path::new(&folder).exists() {
+                draft.remind(format!(
+                    "Set model to a folder, or to the name with its organisation: org/{folder}"
+                ));
+            }
+            draft.set(&[key], "model", folder, "");
+        }
     }
-    draft.same(&["model_revision"], "the folder determines the revision");
+    draft.same(&["model_revision"], "main is the default, and a folder has one revision");
     Ok(())
 }
 
 /// Returns whether a name refers to a hub repository, such as `Qwen/Qwen3-0.6B`.
 fn is_on_hub(name: &str) -> bool {
-    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
-    !is_path && name.matches('/').count() <= 1 && !Path::new(name).exists()
+    matches!(RepoName::model(name), Ok(Some(_)))
 }
 
 /// Returns the part of a name after the last slash.
@@ -75,6 +88,16 @@ fn adapter(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     draft.set(&["lora_dropout"], "lora.dropout", dropout, note);
     let rslora = given.boolean("use_rslora")?.unwrap_or(false);
     draft.set(&["use_rslora"], "lora.rslora", rslora, "");
+    let dora = given.boolean("use_dora")?.unwrap_or(false);
+    draft.set(&["use_dora"], "lora.dora", dora, "");
+    let key = "lora_modules_to_save";
+    match given.texts(key)?.filter(|names| !names.is_empty()) {
+        Some(names) => {
+            let names = names.into_iter().map(Value::String).collect();
+            draft.set(&[key], "lora.modules_to_save", Value::Array(names), "");
+        }
+        None => draft.same(&[key], "no module is trained in full"),
+    }
     targets(draft)?;
     let four = given.boolean("load_in_4bit")? == Some(true);
     let eight = given.boolean("load_in_8bit")? == Some(true);

@@ -107,10 +107,13 @@ fn a_plain_file_keeps_the_defaults_of_trl() {
     assert_values(
         &read(&draft),
         &[
-            ("model", "\"models/Qwen3-0.6B\""),
+            ("model", "\"Qwen/Qwen3-0.6B\""),
             ("run", "\"runs/qwen\""),
             ("seed", "42"),
-            ("data.file", "\"data/DeepMath-103K.jsonl\""),
+            (
+                "data.file",
+                "\"hf://datasets/trl-lib/DeepMath-103K@refs/convert/parquet/default/train/*.parquet\"",
+            ),
             ("reward.file", "\"rewards.py\""),
             ("reward.function", "[\"accuracy\"]"),
             // 8 · 4 · 2 / 8
@@ -176,7 +179,8 @@ fn every_loss_with_every_key_is_valid() {
         {
             let values = json!({
                 "model_name_or_path": "openai-community/gpt2", "use_peft": true, "dtype": "bfloat16",
-                "use_rslora": true, "loss_type": loss, "importance_sampling_level": level,
+                "use_rslora": true, "use_dora": true, "lora_modules_to_save": ["lm_head"],
+                "loss_type": loss, "importance_sampling_level": level,
                 "multi_objective_aggregation": aggregation, "scale_rewards": false, "beta": 0.04,
                 "use_bias_correction_kl": true, "delta": 4.0, "off_policy_mask_threshold": 0.5,
                 "top_entropy_quantile": 0.2, "use_adaptive_entropy": true, "entropy_coef": 0.001,
@@ -195,6 +199,8 @@ fn every_loss_with_every_key_is_valid() {
                 &table,
                 &[
                     ("lora.targets", "[\"c_attn\"]"),
+                    ("lora.dora", "true"),
+                    ("lora.modules_to_save", "[\"lm_head\"]"),
                     ("base_precision", "\"bf16\""),
                     ("loss.kl_coef", "0.04"),
                     ("loss.high_entropy_share", "0.2"),
@@ -242,44 +248,124 @@ fn every_field_of_trl_has_one_place() {
     assert!(count > 200, "{count}");
 }
 
+/// Imports a text, and returns the draft's configuration with what remains to be done, and what has no counterpart.
+fn imported(yaml: &str) -> (Table, Vec<String>, Vec<String>) {
+    let given = given(yaml);
+    let draft = draft(&given);
+    let table = read(&draft);
+    let without = draft.report.without_counterpart.iter().map(|one| one.remedy.clone()).collect();
+    (table, draft.report.to_do, without)
+}
+
 #[test]
 fn open_r1_describes_the_messages() {
     for (yaml, save, values) in [
         (
             "dataset_name: open-r1/Math\ndataset_prompt_column: problem\nsystem_prompt: \"Think: <think>\\n'é\\\"\"\n",
-            Some(
-                r#"datasets.load_dataset("open-r1/Math", split="train").to_json("data/Math.jsonl")"#,
-            ),
+            None,
             &[
                 ("data.columns.prompt", "\"problem\""),
                 ("data.system", "\"Think: <think>\\n'é\\\"\""),
-                ("data.file", "\"data/Math.jsonl\""),
+                (
+                    "data.file",
+                    "\"hf://datasets/open-r1/Math@refs/convert/parquet/default/train/*.parquet\"",
+                ),
             ][..],
         ),
         (
-            "dataset_name: a/b\ndataset_config: all\ndataset_train_split: s\nsystem_prompt: S\n",
-            Some(r#"datasets.load_dataset("a/b", name="all", split="s").to_json("data/b.jsonl")"#),
+            "dataset_name: b\ndataset_config: all\ndataset_train_split: s\nsystem_prompt: S\n",
+            Some(r#"datasets.load_dataset("b", name="all", split="s").to_json("data/b.jsonl")"#),
             &[("data.columns.prompt", "\"prompt\""), ("data.system", "\"S\"")],
         ),
         (
-            "dataset_name: my/rows.parquet\ndataset_prompt_column: q\n",
+            "dataset_name: my/rows.parquet\ndataset_prompt_column: q\neval_strategy: steps\n",
             None,
             &[("data.columns.prompt", "\"q\""), ("data.file", "\"my/rows.parquet\"")],
         ),
+        (
+            "dataset_name: a/b\ndataset_config: all\ndataset_test_split: t\neval_strategy: steps\n",
+            None,
+            &[
+                ("data.file", "\"hf://datasets/a/b@refs/convert/parquet/all/train/*.parquet\""),
+                ("eval.file", "\"hf://datasets/a/b@refs/convert/parquet/all/t/*.parquet\""),
+            ],
+        ),
     ] {
-        let given = given(yaml);
-        let draft = draft(&given);
-        let saved = draft
-            .report
-            .to_do
-            .iter()
-            .find_map(|one| one.strip_prefix("Save the prompts, in Python: "));
+        let (table, to_do, without) = imported(yaml);
+        let saved = to_do.iter().find_map(|one| one.strip_prefix("Save the prompts, in Python: "));
         assert_eq!(saved, save);
-        assert!(draft.report.without_counterpart.is_empty(), "{yaml}");
-        assert_values(&read(&draft), values);
+        assert!(without.is_empty(), "{yaml}");
+        assert_values(&table, values);
     }
     let given = given("dataset_name: my/rows.jsonl\n");
     assert_values(&read(&draft(&given)), &[("data.file", "\"my/rows.jsonl\"")]);
+}
+
+#[test]
+fn mixtures_are_files_with_weights() {
+    let name = |of: &str, split: &str| {
+        format!("hf://datasets/{of}@refs/convert/parquet/{split}/*.parquet")
+    };
+    // TRL.
+    let (table, to_do, without) = imported(
+        "datasets:\n  - path: a/b\n    name: all\n    columns: [prompt]\n  - path: a/c\n    data_files: x.jsonl\n  - path: a/b\n    split: train[:9]\ndataset_name: ignored/x\n",
+    );
+    let train = name("a/b", "all/train");
+    let files = [train.as_str(), "hf://datasets/a/c/x.jsonl", "data/b-3.jsonl"];
+    assert_values(&table, &[("data.file", &format!("{files:?}"))]);
+    let save = r#"Save the prompts, in Python: datasets.load_dataset("a/b", split="train[:9]").to_json("data/b-3.jsonl")"#;
+    assert!(to_do.contains(&save.to_owned()), "{to_do:?}");
+    assert_eq!(without, ["no effect in combination with the other keys"]);
+    let (_, _, without) = imported("datasets:\n  - path: a/b\n    fraction: 0.5\n");
+    assert!(without[0].starts_with("`fraction` is a share of the mixture"), "{without:?}");
+    // open-r1.
+    let (table, to_do, without) = imported(
+        "dataset_mixture:\n  datasets:\n    - id: a/b\n      config: all\n      split: train\n      columns: [problem, solution]\n      weight: 0.5\n    - id: a/c\n      weight: 1.0\n  seed: 42\n  test_split_size: 0.1\ndataset_prompt_column: problem\n",
+    );
+    let expected = format!(
+        "[{{ file = {:?}, weight = 0.5 }}, {:?}]",
+        name("a/b", "all/train"),
+        name("a/c", "default/train")
+    );
+    assert_values(&table, &[("data.file", &expected), ("data.columns.prompt", "\"problem\"")]);
+    assert!(!to_do.iter().any(|one| one.contains("Python: ")), "{to_do:?}");
+    assert_eq!(without, ["test_split_size: save the held-out prompts in a file and set eval.file"]);
+    for (yaml, expected) in [
+        ("datasets: [x]\n", "datasets[0] is \"x\"; expected keys such as `path: org/name`"),
+        (
+            "dataset_mixture: {datasets: []}\n",
+            "dataset_mixture.datasets is not a list of data sets; expected entries such as `- path: org/name`",
+        ),
+    ] {
+        let given = given(yaml);
+        let setting = Setting { processes: None, prompts: None };
+        let error = drafted(&given, "a", &setting).err().unwrap().to_string();
+        assert_eq!(error, format!("a.yaml: {expected}"));
+    }
+}
+
+#[test]
+fn models_are_named_as_on_the_hub() {
+    let check = |yaml: &str, model: &str, to_do: Option<&str>| {
+        let given = given(yaml);
+        let draft = draft(&given);
+        assert_values(&read(&draft), &[("model", &format!("{model:?}"))]);
+        let found = draft.report.to_do.iter().find(|one| one.contains("model"));
+        assert_eq!(found.map(String::as_str), to_do);
+    };
+    check("model_name_or_path: a/b\nmodel_revision: main\n", "a/b", None);
+    check("model_name_or_path: a/b\nmodel_revision: refs/pr/1\n", "a/b@refs%2Fpr%2F1", None);
+    check("model_name_or_path: ./a/b\n", "./a/b", None);
+    check(
+        "model_name_or_path: gpt2\n",
+        "gpt2",
+        Some("Set model to a folder, or to the name with its organisation: org/gpt2"),
+    );
+    check(
+        "model_name_or_path: a/b\nmodel_revision: v1\nchat_template: x\n",
+        "models/b",
+        Some("Download the model: cp -rL \"$(grpo download a/b@v1)\" models/b"),
+    );
 }
 
 #[test]

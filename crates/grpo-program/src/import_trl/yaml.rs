@@ -14,7 +14,7 @@ const DEEPEST: usize = 32;
 const MOST: usize = 20_000;
 
 /// Parses a document. Errors start with the line.
-pub(super) fn parse_yaml(text: &str) -> Result<Value, String> {
+pub(crate) fn parse_yaml(text: &str) -> Result<Value, String> {
     let text = text.trim_start_matches('\u{feff}');
     caught(|| read(text)).unwrap_or_else(Err)
 }

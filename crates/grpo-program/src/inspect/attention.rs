@@ -7,7 +7,6 @@ use clap::Args;
 use grpo_data::{ChatOptions, PromptSource, counted};
 use grpo_model::WeightPrecision;
 use grpo_report::AttentionMaps;
-use grpo_task::args::model_or_name;
 use grpo_task::device;
 use grpo_task::models::{Trained, read, warn_about};
 use grpo_task::output::{FileInPlace, Formats, say_aside};
@@ -27,12 +26,12 @@ pub(crate) struct AttentionArguments {
     /// Text: a SMILES for molecule models
     #[arg(value_name = "TEXT", help_heading = "Input")]
     text: String,
-    /// Model folder, or a name of the Hugging Face hub (org/name)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
-    model: PathBuf,
+    /// Model folder, GGUF file, or a name of the Hugging Face hub (org/name)
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
+    pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
-    #[arg(long, value_name = "FOLDER|NAME", value_parser = model_or_name(), help_heading = "Input")]
-    adapter: Option<PathBuf>,
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Input")]
+    pub(crate) adapter: Option<PathBuf>,
     /// File to write: a picture (.svg) or all weights (.json)
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: PathBuf,
@@ -55,8 +54,8 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
     let codec = &loaded.spec.codec;
     let text = PromptSource::Text(arguments.text.clone());
     let ids = codec.prompt(&text, &ChatOptions::default()).context("the text")?;
-    let (base, adapter) = loaded.policy.parts();
-    warn_about(&arguments.model, base);
+    warn_about(&arguments.model, loaded.policy.parts().0);
+    let (base, adapter) = loaded.policy.effective();
     let longest = LONGEST.min(base.description().context);
     anyhow::ensure!(
         (1..=longest).contains(&ids.len()),

@@ -221,9 +221,9 @@ fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
 }
 
 fn missing(model: &Path) -> Option<String> {
-    (!model.is_dir()).then(|| {
+    (!model.exists()).then(|| {
         format!(
-            "model folder {} does not exist; change to the folder from which the run was started",
+            "model {} does not exist; change to the folder from which the run was started",
             model.display()
         )
     })

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let devices = RunDevices::of(&info, &folder.read_events()?);
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps, &devices)?;
-    file.find_on_hub()?;
+    file.find_on_hub(tasks)?;
     unchanged(None, &info.data)?;
     let other_device = compute_on(devices.of_step(arguments.step.into()), "the step")?;
     let Start { mut parts, mut prompts, writer, files, .. } = file.start(tasks)?;

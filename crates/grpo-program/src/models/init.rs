@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_model::{ModelSpec, Transformer};
+use grpo_model::{ModelSpec, Transformer, is_gguf_file};
 use grpo_task::device;
 use grpo_task::models::{check_codec, check_new_model, write_new_model};
 use grpo_task::output::say_aside;
@@ -12,6 +12,11 @@ use crate::args::InitArguments;
 
 pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()> {
     check_new_model(&arguments.output)?;
+    anyhow::ensure!(
+        !is_gguf_file(&arguments.config),
+        "{} is a GGUF file, which has weights already; expected a config.json",
+        arguments.config.display()
+    );
     let config = tasks.families().read(&arguments.config)?;
     let parameters = config.description().least_parameters();
     let available = grpo_runtime::available_memory().map_or(f64::INFINITY, |bytes| bytes as f64);

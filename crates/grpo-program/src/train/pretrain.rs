@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, FileOrigin, RECORD_ENDINGS, Ranges, Records};
+use grpo_data::{ConfigFault, DataFiles, Examples, FileOrigin, RECORD_ENDINGS, Ranges, Records};
 use grpo_model::{
     Conditions, LanguageModel, LoraConfig, ModelSpec, Policy, Transformer, WeightPrecision,
 };
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use self::files::{PolicyFiles, summary};
-use crate::data_section::DataSection;
+use crate::data_section::{DataSection, of_each_file};
 
 /// The configuration of `grpo pretrain`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -83,9 +83,10 @@ pub(crate) struct DataKeys {
     /// Molecules (`.smi`, `.smi.gz`, `.csv`, `.csv.gz`; invalid SMILES, and those that `grpo` does
     /// not support, are left out and counted; rows that do not fit the vocabulary or the length,
     /// and Kekulé structures of aromatic molecules if the vocabulary has aromatic atoms, are read
-    /// as canonical SMILES and counted) or [records](#files-of-records) with completions.
+    /// as canonical SMILES and counted) or [records](#files-of-records) with completions. Several files
+    /// of records are [a list](#several-files).
     #[schemars(extend("x-basic" = true))]
-    file: PathBuf,
+    file: DataFiles,
     /// Held-out fraction if the file has no split; something must be held out. At least one record;
     /// equal records stay on one side.
     #[serde(default = "default_validation_fraction")]
@@ -112,6 +113,7 @@ impl DataSection<DataKeys> {
             let key = "data.validation_fraction";
             return Err(ConfigFault::out_of_range(key, validation_fraction, expected));
         }
+        self.check_files(&self.keys.file)?;
         let has_max_tokens = max_tokens.is_some();
         self.reader.check(&SharedKeys { thinking, has_max_tokens, has_start })
     }
@@ -119,11 +121,36 @@ impl DataSection<DataKeys> {
     fn examples(&self, loaded: &Loaded, seed: u64) -> anyhow::Result<ReadExamples> {
         // The last token is a prediction target but not an input.
         let most = loaded.policy.context_length() + 1;
-        let DataKeys { file, validation_fraction, max_tokens, thinking } = &self.keys;
+        let DataKeys { file: files, validation_fraction, max_tokens, thinking } = &self.keys;
         let longest = max_tokens.unwrap_or(most).min(most);
         let ModelSpec { config, codec } = &loaded.spec;
-        let from = ReadFrom { file, codec, config: config.json(), thinking: *thinking, longest };
-        self.reader.examples(&from, *validation_fraction, seed)
+        let read = |file: &Path, fraction: f64| {
+            let (config, thinking) = (config.json(), *thinking);
+            let from = ReadFrom { file, codec, config, thinking, longest };
+            self.reader.examples(&from, fraction, seed)
+        };
+        if let DataFiles::One(file) = files {
+            return read(file, *validation_fraction);
+        }
+        let mut all = Vec::new();
+        let (mut report, mut files_read) = (Vec::new(), Vec::new());
+        for file in files.listed() {
+            // Examples are held out of all files together.
+            let one = read(file.path(), 0.0)?;
+            report
+                .extend(one.report.iter().map(|line| format!("{}: {line}", file.path().display())));
+            files_read.extend(one.files);
+            all.push((one.examples.train, file.weight()));
+        }
+        let examples = Examples::of_files(all, *validation_fraction, seed)?;
+        let (epoch, held_out) = (examples.mixture().epoch(), examples.validation.len());
+        report.insert(0, format!("{epoch} per epoch for training, {held_out} for validation"));
+        Ok(ReadExamples { examples, augmentation: None, report, files: files_read })
+    }
+
+    /// Returns the file of a format that reads one.
+    fn file(&self) -> &Path {
+        self.keys.file.paths().next().map_or(Path::new(""), |path| path)
     }
 }
 
@@ -170,7 +197,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         let thinking = thinking.transpose()?.flatten();
         let start = start.iter().map(|path| ("model", path));
         let adapter = adapter.iter().map(|path| ("adapter", path));
-        let inputs = start.chain(adapter).chain([("data", &data.keys.file)]);
+        let inputs = start.chain(adapter).chain(data.keys.file.paths().map(|path| ("data", path)));
         say_checked(arguments.configuration()?, run, arguments.force, inputs)?;
         say_embedders_checked(file.pretrain.embedders());
         if let Some(note) = thinking {
@@ -178,9 +205,9 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         }
         return Ok(());
     }
-    find_on_hub(&mut file, &mut data)?;
+    find_data(&mut file, &mut data)?;
     let device = device::device()?.autodiff();
-    let phase = Phase::begin(format!("loading the model and {}", data.keys.file.display()));
+    let phase = Phase::begin(format!("loading the model and {}", data.keys.file));
     let loaded = starting_point(&file, &data, tasks, &device)?;
     let ReadExamples { examples, augmentation, report, files: read } =
         data.examples(&loaded, file.seed)?;
@@ -189,10 +216,10 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         !examples.validation.is_empty(),
         "no {} in {} is left for validation, so the best model cannot be selected; {}",
         data.reader.nouns()[0],
-        data.keys.file.display(),
+        data.keys.file,
         remedy_without_validation(examples.train.len(), data.keys.validation_fraction)
     );
-    say(format_args!("{}: {}", data.keys.file.display(), report[0]));
+    say(format_args!("{}: {}", data.keys.file, report[0]));
     for line in &report[1..] {
         say(format_args!("  {line}"));
     }
@@ -218,17 +245,16 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
 
 /// Refuses a file whose name is that of no format, with the names of all of them.
 fn check_file_name(section: &Table, formats: &[DataFormat]) -> Result<(), ConfigFault> {
-    let Some(file) = section.get("file").and_then(toml::Value::as_str).map(Path::new) else {
-        return Ok(());
+    let sections = of_each_file(section);
+    let file_of = |section: &Table| section.get("file")?.as_str().map(PathBuf::from);
+    let is_unknown = |section: &&Table| {
+        !file_of(section).is_none_or(|file| FileOrigin::has_records(&file))
+            && !formats.iter().any(|format| (format.is_selected)(section))
     };
-    let is_known =
-        FileOrigin::has_records(file) || formats.iter().any(|format| (format.is_selected)(section));
-    if is_known {
-        return Ok(());
-    }
+    let Some(file) = sections.iter().find(is_unknown).and_then(file_of) else { return Ok(()) };
     let endings = formats.iter().flat_map(|format| format.endings);
     let own: String = endings.map(|ending| format!("`.{ending}`, `.{ending}.gz`, ")).collect();
-    let (origin, _) = FileOrigin::new(file);
+    let (origin, _) = FileOrigin::new(&file);
     let fault = origin.unknown_format(&format!("{own}{RECORD_ENDINGS}"), Records::Lines("text"));
     Err(ConfigFault::from_sentence("data.file", fault.to_string()))
 }
@@ -248,16 +274,11 @@ impl PretrainFile {
     }
 }
 
-/// Replaces names of the hub by paths in its cache. Files that the cache lacks are downloaded.
-fn find_on_hub(file: &mut PretrainFile, data: &mut DataSection<DataKeys>) -> anyhow::Result<()> {
-    let said = |key: &str, path: &Path| format!("{key} = \"{}\"", path.display());
-    for (key, folder) in [("start", &mut file.start), ("adapter", &mut file.adapter)] {
-        if let Some(folder) = folder {
-            *folder = hub::model_folder(folder).with_context(|| said(key, folder))?;
-        }
-    }
-    let records = &mut data.keys.file;
-    *records = hub::data_file(records).with_context(|| said("data.file", records))?;
+/// Replaces names of data files on the hub by paths in its cache. Files that the cache lacks are downloaded.
+fn find_data(file: &mut PretrainFile, data: &mut DataSection<DataKeys>) -> anyhow::Result<()> {
+    data.keys.file = hub::data_files("data.file", &data.keys.file)?;
+    // A pattern may stand for several files.
+    data.check_files(&data.keys.file)?;
     file.data = data.settings()?;
     Ok(())
 }
@@ -268,7 +289,7 @@ fn with_conditions(
     file: &PretrainFile,
     data: &DataSection<DataKeys>,
 ) -> anyhow::Result<Loaded> {
-    let keys = data.reader.new_config(&data.keys.file)?;
+    let keys = data.reader.new_config(data.file())?;
     if keys.is_empty() {
         return Ok(loaded);
     }
@@ -356,14 +377,14 @@ fn new_codec(data: &DataSection<DataKeys>) -> anyhow::Result<NewCodec<'_>> {
     data.reader.new_codec().with_context(|| {
         format!(
             "[model] creates models for molecules only (.smi or .csv); for the text in {}, set `start` to a model folder (`grpo init` creates one with random weights)",
-            data.keys.file.display()
+            data.keys.file
         )
     })
 }
 
 /// Returns the configuration and the vocabulary of a new model.
 fn new_model(sizes: &ModelSection, data: &DataSection<DataKeys>) -> anyhow::Result<ModelSpec> {
-    let codec = new_codec(data)?(&data.keys.file)?;
+    let codec = new_codec(data)?(data.file())?;
     let config = data.reader.new_model(&NewModel {
         vocabulary: codec.token_count().unwrap_or(0),
         context: sizes.block_size,
@@ -372,7 +393,7 @@ fn new_model(sizes: &ModelSection, data: &DataSection<DataKeys>) -> anyhow::Resu
         width: sizes.n_embd,
     });
     let config = config.context("[model]")?;
-    let more = data.reader.new_config(&data.keys.file)?;
+    let more = data.reader.new_config(data.file())?;
     let config = config.with_keys(more).context("[data]")?;
     Ok(ModelSpec { config, codec })
 }

@@ -327,7 +327,7 @@ impl StartedRun {
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<(Self, Vec<DataFile>)> {
-        file.find_on_hub()?;
+        file.find_on_hub(tasks)?;
         let phase = Phase::begin(format!("loading {}", file.settings.model.display()));
         let start = file.start(tasks)?;
         file.settle(&start.parts.policy, &start.prompts)?;

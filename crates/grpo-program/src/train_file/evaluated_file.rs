@@ -1,7 +1,7 @@
 //! The configuration of `grpo eval --model`: that of a training run, of which only what an evaluation needs
 //! is used, for a given model.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use grpo_task::config;
@@ -51,10 +51,10 @@ impl TrainFile {
         }
         refuse_other_command(table, reward, "train")?;
         set_model(table, model, adapter);
-        let file = prompt_file(table, data, set)?;
+        let files = prompt_files(table, data, set)?;
         set_missing(table, "data", &[]);
-        if let (Some(Value::Table(section)), Some(file)) = (table.get_mut("data"), file) {
-            section.insert("file".to_owned(), text_of(&file));
+        if let (Some(Value::Table(section)), Some(files)) = (table.get_mut("data"), files) {
+            section.insert("file".to_owned(), files);
         }
         set_missing(table, "train", &[("prompts_per_step", 1), ("group_size", 2), ("steps", 1)]);
         set_missing(table, "sampling", &[("max_new_tokens", MOST_NEW_TOKENS)]);
@@ -66,7 +66,7 @@ impl TrainFile {
             reward.display()
         );
         file.check(&origin)?;
-        file.find_on_hub()?;
+        file.find_on_hub(tasks)?;
         Ok(file)
     }
 }
@@ -82,13 +82,13 @@ fn set_model(table: &mut Table, model: &Path, adapter: Option<&Path>) {
     }
 }
 
-/// Returns the file of prompts, and removes `eval.file`: the prompts of `--data` or of `--set data.file`, otherwise the
-/// held-out ones of the configuration, otherwise those that it trains on.
-fn prompt_file(
+/// Returns the file or files of prompts if they take the place of `data.file`, and removes `eval.file`: the prompts of
+/// `--data` or of `--set data.file`, otherwise the held-out ones of the configuration, otherwise those that it trains on.
+fn prompt_files(
     table: &mut Table,
     data: Option<&Path>,
     set: &[String],
-) -> anyhow::Result<Option<PathBuf>> {
+) -> anyhow::Result<Option<Value>> {
     let is_set = config::is_set(set, "data.file");
     anyhow::ensure!(
         data.is_none() || !is_set,
@@ -98,12 +98,11 @@ fn prompt_file(
         Some(Value::Table(eval)) => eval.remove("file"),
         _ => None,
     };
-    let trained = table.get("data").and_then(|data| data.get("file")).and_then(Value::as_str);
-    let held_out = held_out.as_ref().and_then(Value::as_str);
     match (data, is_set, held_out) {
-        (Some(data), ..) => Ok(Some(data.to_owned())),
-        (None, false, Some(held_out)) => Ok(Some(held_out.into())),
+        (Some(data), ..) => Ok(Some(text_of(data))),
+        (None, false, Some(held_out)) => Ok(Some(held_out)),
         (None, ..) => {
+            let trained = table.get("data").and_then(|data| data.get("file"));
             let trained = trained.context(
                 "missing prompts; add --data FILE with held-out prompts (JSON lines or Parquet)",
             )?;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use grpo_data::{ConfigFault, regular_file};
-use grpo_model::{LanguageModel, Policy};
+use grpo_model::{LanguageModel, Policy, gguf_parameters, is_gguf_file, weights_file};
 use toml::{Table, Value};
 
 use super::TrainFile;
@@ -151,11 +151,20 @@ impl ModelSize {
     }
 
     /// Estimates the size of a model from its files, without reading the weights. Returns `None` if there
-    /// are no weights in safetensors files.
+    /// are no weights in a GGUF file or in files of safetensors or PyTorch.
     pub(crate) fn of_folder(folder: &Path, is_adapter: bool) -> Option<Self> {
+        if is_gguf_file(folder) {
+            let parameters = gguf_parameters(folder).ok()? as f64;
+            return Some(Self { parameters, is_adapter });
+        }
         let files = folder.read_dir().ok()?.filter_map(Result::ok);
-        let weights = files
-            .filter(|file| file.path().extension().is_some_and(|ending| ending == "safetensors"));
+        // If there are both, safetensors are read.
+        let first = weights_file(folder)?;
+        let of_torch =
+            first.file_name().is_some_and(|name| name.to_string_lossy().contains(".bin"));
+        let ending = if of_torch { "bin" } else { "safetensors" };
+        let weights =
+            files.filter(|file| file.path().extension().is_some_and(|found| found == ending));
         let bytes: u64 = weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
         let config = regular_file::read(&folder.join("config.json")).ok()?;
         let config: serde_json::Value = serde_json::from_slice(&config).ok()?;

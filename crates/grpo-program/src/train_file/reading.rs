@@ -12,6 +12,7 @@ use grpo_task::config;
 use grpo_task::config::Origin;
 use grpo_task::device;
 use grpo_task::eval::RowFormat;
+use grpo_task::hub;
 use grpo_task::run_files::{config_with_inputs, or_changed_config, refuse_other_command};
 use grpo_task::task::Tasks;
 use grpo_task::used_inputs::renamed_inputs;
@@ -177,6 +178,18 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
     rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
 }
 
+/// Replaces names of the hub by folders in a reward.
+///
+/// # Errors
+/// Returns an error if a model cannot be downloaded.
+pub(super) fn with_folders(reward: RewardConfig, tasks: &Tasks) -> anyhow::Result<RewardConfig> {
+    let mut table = reward.table().clone();
+    match hub::find_models("reward", &mut table)? {
+        true => Ok(tasks.rewards().parse(table).map_err(|fault| fault.below("reward"))?),
+        false => Ok(reward),
+    }
+}
+
 /// Removes and parses the section `[episode]`. Without registered episodes, it stays as an unknown key.
 fn episode_of(table: &mut Table, tasks: &Tasks) -> Result<Option<EpisodeSection>, ConfigFault> {
     let kinds = tasks.episodes();
@@ -248,7 +261,7 @@ impl LoadedReward {
     /// Returns an error if the reward is invalid.
     pub(crate) fn of(layers: config::Loaded<Table>, tasks: &Tasks) -> anyhow::Result<Self> {
         let config::Loaded { value: mut table, origin } = layers;
-        let config = reward_of(&mut table, &origin, tasks)?;
+        let config = with_folders(reward_of(&mut table, &origin, tasks)?, tasks)?;
         let reward = config.build(&device::device()?);
         let reward = reward.map_err(|fault| origin.explain(TrainError::Config(fault)))?;
         Ok(Self { config, reward })

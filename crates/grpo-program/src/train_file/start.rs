@@ -11,10 +11,11 @@ use grpo_rewards::Reward;
 use grpo_rollout::{Decode, EngineContext, EpisodeFactory};
 use grpo_task::device;
 use grpo_task::generate::decoder;
+use grpo_task::hub;
 use grpo_task::models::{
     ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read, warn_if_unfinished,
 };
-use grpo_task::output::{remove_at_exit, say, sentence};
+use grpo_task::output::{note_of_name, remove_at_exit, say, sentence};
 use grpo_task::task::Tasks;
 use grpo_task::written_by::{with_writer, writer};
 use grpo_train::{AboveTolerance, EngineFactory, Evaluation, Parts, ReferenceFrom, StepExtensions};
@@ -50,7 +51,7 @@ impl TrainFile {
         let of_evaluation = match (&self.trainer.eval.file, &self.data) {
             (None, _) => prompts.of_evaluation(self.trainer.eval.prompts())?,
             (Some(file), Some(data)) => {
-                let held_out = data.with_file(file);
+                let held_out = data.with_files(file.clone());
                 let held_out =
                     Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.settings.seed)?;
                 let read = held_out.files.iter().map(|(_, file)| ("evaluation", file.clone()));
@@ -159,8 +160,12 @@ impl TrainFile {
     /// Describes the files of the reward, the prompt source, the engine, the episode and the extensions that
     /// are missing or cannot be read, and what writes them according to the configurations next to this one.
     pub(crate) fn missing_files(&self, configuration: &Path) -> Vec<String> {
-        let of_reward = self.reward.spec().files().map_err(anyhow::Error::from);
-        let mut problems = Vec::new();
+        let names = hub::model_names(self.reward.table());
+        let of_reward = match names.is_empty() {
+            true => self.reward.spec().files().map_err(anyhow::Error::from),
+            false => Ok(Vec::new()),
+        };
+        let mut problems: Vec<String> = names.iter().map(|name| note_of_name(name)).collect();
         let of_extensions = self.extensions.files().map_err(anyhow::Error::from);
         let examples = self.extensions.example_files().into_iter().map(|file| ("examples", file));
         let of_source = self.source.iter().flat_map(|source| source.files());

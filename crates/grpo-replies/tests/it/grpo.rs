@@ -33,7 +33,7 @@ fn heuristic() -> Arc<dyn Reward> {
 /// Creates a policy with a trainable adapter.
 fn grpo(reward: Arc<dyn Reward>, config: GrpoConfig) -> Grpo<Policy> {
     let base = model(vocabulary().len(), 2.0);
-    let lora = LoraConfig { rank: 3, alpha: 3.0, dropout: 0.0, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 3, alpha: 3.0, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &base, 1, &base.device()).unwrap();
     let policy = Policy::Adapted(Adapted::new(&base, adapter));
     rewarded(reward, policy, config, SEED, vocabulary().boundary(), words()).unwrap()

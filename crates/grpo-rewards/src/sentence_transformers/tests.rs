@@ -92,7 +92,7 @@ fn what_is_not_computed_is_refused() {
     fault(PROMPTS, text(r#"{"default_prompt_name": "query"}"#), "the default prompt 'query'");
     fault(LENGTH, text(r#"{"max_seq_length": 2}"#), "max_seq_length = 2");
     fault(TOKENIZER, |_| None, TOKENIZER);
-    fault(WEIGHTS, |_| None, WEIGHTS);
+    fault("model.safetensors", |_| None, "model.safetensors");
     fault(
         CONFIG,
         |all| Some(all.replace(r#""model_type": "bert""#, r#""model_type": "gpt2""#)),

@@ -142,7 +142,7 @@ fn adapted(model: &Transformer, rank: usize) -> Policy {
             })
         }
     }
-    let config = LoraConfig { rank, alpha: 8.0, dropout: 0.3, targets: vec![], rslora: false };
+    let config = LoraConfig { rank, alpha: 8.0, dropout: 0.3, ..LoraConfig::default() };
     let adapter = Adapter::random(&config, model, 1, &Device::flex()).unwrap();
     Policy::Adapted(Adapted::new(model, adapter.map(&mut Shake(shakes()))))
 }

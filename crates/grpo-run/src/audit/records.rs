@@ -15,7 +15,9 @@ use super::saved::saved_folders;
 use crate::chain::{ChainLine, broken_links, read_chain};
 use crate::completions::name_of;
 use crate::folder::{EVENTS, LEDGER, METRICS};
-use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
+use crate::{
+    DataFile, EventKind, MODEL_CARD, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file,
+};
 
 /// Name of the property that the input files are those that the run was started with.
 pub const INPUTS: &str = "inputs";
@@ -356,9 +358,14 @@ fn step_at(lines: &[ChainLine], number: u64) -> Option<u64> {
 /// Roles of input files whose whole folder is read.
 const FOLDER_ROLES: [&str; 2] = ["model", "adapter"];
 
-/// Returns the files in model and adapter folders that are not listed as inputs.
+/// Returns the files in model and adapter folders that are not listed as inputs, except model cards. The folder
+/// of a GGUF file is not a model folder.
 fn added_inputs(files: &[DataFile]) -> Vec<PathBuf> {
-    let of_folder = files.iter().filter(|file| FOLDER_ROLES.contains(&file.role.as_str()));
+    let is_config =
+        |path: &Path| path.ends_with("config.json") || path.ends_with("adapter_config.json");
+    let of_folder = files
+        .iter()
+        .filter(|file| FOLDER_ROLES.contains(&file.role.as_str()) && is_config(&file.path));
     let folders: BTreeSet<&Path> = of_folder.filter_map(|file| file.path.parent()).collect();
     // A bare file name has the parent "", which stands for the working directory.
     let read = |folder: &&Path| match folder.as_os_str().is_empty() {
@@ -366,9 +373,10 @@ fn added_inputs(files: &[DataFile]) -> Vec<PathBuf> {
         false => fs::read_dir(folder),
     };
     let there = folders.iter().filter_map(|folder| read(folder).ok()).flatten().flatten();
+    let is_read = |path: &PathBuf| path.is_file() && !path.ends_with(MODEL_CARD);
     let is_listed = |path: &PathBuf| files.iter().any(|file| file.path == *path);
     let mut added: Vec<PathBuf> =
-        there.map(|entry| entry.path()).filter(|path| path.is_file() && !is_listed(path)).collect();
+        there.map(|entry| entry.path()).filter(|path| is_read(path) && !is_listed(path)).collect();
     added.sort();
     added
 }

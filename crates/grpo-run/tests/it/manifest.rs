@@ -1,4 +1,4 @@
-use grpo_run::{sha256_of_file, verify, write_manifest};
+use grpo_run::{MODEL_CARD, sha256_of_file, verify, write_manifest};
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,10 +89,14 @@ fn reports_altered_files() {
     assert!(error.starts_with("cannot read `none`: "), "{error}");
 }
 
-/// Users add a template to models that have none.
+/// Users add a template to models that have none, and edit cards.
 #[test]
-fn a_chat_template_may_be_added() {
+fn a_chat_template_and_a_card_may_be_added() {
     let folder = folder();
+    for text in ["# Model", "# Mine"] {
+        fs::write(folder.path().join(MODEL_CARD), text).unwrap();
+        verify(folder.path()).unwrap();
+    }
     fs::write(folder.path().join("chat_template.jinja"), "{{ messages }}").unwrap();
     verify(folder.path()).unwrap();
     // One that is listed is checked like any other file, and none belongs into a subfolder.

@@ -23,15 +23,21 @@ fn other_programs_compute_the_same_of_the_same_models() {
         suites.iter().map(|suite| format!("{} {}", suite.against, suite.cases)).collect();
     let expected = [
         "transformers, bert-other 15",
+        "PEFT, dora-gpt2 2",
+        "PEFT, dora-qwen3 2",
         "transformers, gpt2-inner 9",
         "torch, infiller 8",
         "transformers, llama-yarn-set 9",
         "PEFT, lora-gpt2 2",
         "transformers, qwen2-bf16 9",
         "transformers, qwen3-untied 9",
+        "PEFT, saved-gpt2 2",
+        "PEFT, saved-qwen2 2",
         "sentence-transformers, sentence-new 27",
         "sentence-transformers, sentence-old 27",
         "torch, sequence-scorer 14",
+        "PEFT, tied-embedding-qwen2 2",
+        "PEFT, tied-head-qwen2 2",
         "TRL and torch, train-gpt2-tiny 35",
         "TRL and torch, train-qwen2-grpo 32",
     ];

@@ -31,10 +31,15 @@ impl EngineFactory<Policy> for OnServers {
         request: &EngineRequest<'_>,
     ) -> Result<Arc<dyn Engine<Policy>>, RolloutError> {
         let unfit = |message: &str| RolloutError::Unfit(message.to_owned());
-        if let (_, None) = policy.parts() {
+        let (_, Some(adapter)) = policy.parts() else {
             return Err(unfit(
                 "vLLM servers get the policy as a LoRA adapter, but this run trains all weights; add [lora] or `adapter`, or use rollout.engine = \"local\"",
             ));
+        };
+        if let Some(setting) = adapter.beyond_lora() {
+            return Err(RolloutError::Unfit(format!(
+                "vLLM servers read plain LoRA adapters of the blocks, but this adapter has {setting}; train one without it, or use rollout.engine = \"local\""
+            )));
         }
         let distribution = request.distribution(policy.vocabulary_size(), &[])?;
         if distribution.is_truncated() {

@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::records::read_references;
 use super::{Generation, Generations, Measured, PromptGenerations, Suite, SuiteOptions};
 use crate::device::device;
+use crate::hub::model_folder;
 
 /// Metrics of any text.
 pub const TEXT_SUITE: Suite = Suite {
@@ -279,7 +280,7 @@ fn references(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> 
 /// Adds BERTScore against the best reference: means over the prompts, which must all have a
 /// reference.
 fn bert_score(measured: &mut Measured, all: &Generations, folder: &Path) -> anyhow::Result<()> {
-    let encoder = SentenceTransformers::load(folder, &device()?).context("--bertscore")?;
+    let encoder = SentenceTransformers::load(&model_folder(folder)?, &device()?).context("--bertscore")?;
     let of_prompt = |prompt: &PromptGenerations| -> anyhow::Result<BertScore> {
         anyhow::ensure!(
             !prompt.references.is_empty(),

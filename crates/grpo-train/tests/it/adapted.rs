@@ -8,23 +8,40 @@ use crate::support::{
     SEED, begin, chains, config, distance, model, parameters, take_step, timeless, vocabulary,
 };
 
-fn policy(is_adapted: bool) -> Policy {
+/// What is trained.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Whole,
+    Adapted,
+    /// With DoRA, matrices for the embedding, and norms that are trained in full.
+    Mixed,
+}
+
+fn policy(kind: Kind) -> Policy {
     let model = model(vocabulary().len(), 2.0);
-    if !is_adapted {
-        return Policy::Whole(model);
-    }
-    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, targets: vec![], rslora: false };
+    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, ..LoraConfig::default() };
+    let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    let config = match kind {
+        Kind::Whole => return Policy::Whole(model),
+        Kind::Adapted => config,
+        Kind::Mixed => LoraConfig {
+            dora: true,
+            targets: names(["attn.query", "tok_emb"]),
+            modules_to_save: names(["ln1", "ln_f"]),
+            ..config
+        },
+    };
     let adapter = Adapter::random(&config, &model, 1, &model.device()).unwrap();
     Policy::Adapted(Adapted::new(&model, adapter))
 }
 
-fn grpo(is_adapted: bool, config: GrpoConfig) -> Grpo<Policy> {
-    begin(policy(is_adapted), config, SEED, vocabulary().boundary(), chains()).unwrap()
+fn grpo(kind: Kind, config: GrpoConfig) -> Grpo<Policy> {
+    begin(policy(kind), config, SEED, vocabulary().boundary(), chains()).unwrap()
 }
 
 #[test]
 fn steps_move_the_adapter_and_no_bit_of_its_base() {
-    let mut grpo = grpo(true, config());
+    let mut grpo = grpo(Kind::Adapted, config());
     let before = StoredTensors::of(grpo.policy().parts().0).read();
     let mut last = parameters(grpo.policy());
     for step in 0..3 {
@@ -47,7 +64,7 @@ fn an_adapted_policy_learns() {
     let mut config = config();
     config.loss.kl_coef = None;
     config.optimizer.learning_rate = 2e-2;
-    let mut grpo = grpo(true, config);
+    let mut grpo = grpo(Kind::Adapted, config);
     let mut reward = |steps: std::ops::Range<u32>| {
         let n = f64::from(steps.end - steps.start);
         let of = |step| Metrics::of(&take_step(&mut grpo, step), 0).get("reward").unwrap();
@@ -64,7 +81,7 @@ fn an_adapted_policy_learns() {
 /// from 1.
 #[test]
 fn blocks_computed_twice_give_the_same_step() {
-    for is_adapted in [false, true] {
+    for kind in [Kind::Whole, Kind::Adapted, Kind::Mixed] {
         for estimator in [KlEstimator::K3, KlEstimator::Exact] {
             let of = |activation_checkpointing| {
                 let mut config = config();
@@ -72,13 +89,13 @@ fn blocks_computed_twice_give_the_same_step() {
                 config.train.updates_per_rollout = 2;
                 config.train.micro_batch_tokens = 7;
                 config.loss.kl_estimator = Some(estimator);
-                let mut grpo = grpo(is_adapted, config);
+                let mut grpo = grpo(kind, config);
                 take_step(&mut grpo, 0);
                 let report = take_step(&mut grpo, 1);
                 (timeless(&Metrics::of(&report, 0)), parameters(grpo.policy()))
             };
             // Recomputation uses the same operations, so gradients are bit-identical.
-            assert_eq!(of(false), of(true), "adapted: {is_adapted}, {estimator:?}");
+            assert_eq!(of(false), of(true), "{kind:?}, {estimator:?}");
         }
     }
 }

@@ -42,9 +42,8 @@ fn its_log_probabilities_are_those_of_the_sampler() {
     let lora = LoraConfig {
         rank: 3,
         alpha: 6.0,
-        dropout: 0.0,
         targets: vec!["qkv_proj".to_owned(), "down_proj".to_owned()],
-        rslora: false,
+        ..LoraConfig::default()
     };
     let adapter = Adapter::random(&lora, &model, 1, &Device::flex().autodiff()).unwrap();
     check("adapted", &Policy::Adapted(Adapted::new(&model, adapter)), &prompts(30));

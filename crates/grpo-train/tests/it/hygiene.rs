@@ -173,7 +173,7 @@ fn only_what_follows_a_prompt_is_learned_from_examples() {
         example(&[6, BEGIN], &[4]),
         example(&[6, 5, BEGIN], &[2, 1]),
     ];
-    let examples = Examples { validation: train.clone(), train };
+    let examples = Examples::new(train.clone(), train);
     for micro_batch_tokens in [None, Some(6), Some(1)] {
         let config = PretrainConfig {
             micro_batch_tokens,

@@ -63,7 +63,7 @@ fn the_ledger_is_of_what_was_sampled_and_used() {
 fn an_adapter_is_hashed_and_the_model_under_it_once() {
     let vocabulary = vocabulary();
     let base = fresh_model(vocabulary.len());
-    let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 2, alpha: 4.0, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &base, 1, &burn::tensor::Device::flex().autodiff());
     let policy = Policy::Adapted(Adapted::new(&base, adapter.unwrap()));
     let alone = Frozen::snapshot(&Policy::Whole(base)).digest().to_string();

@@ -106,7 +106,7 @@ fn all_parameters_decay_or_the_matrices_of_linear_layers() {
     // the final norm and the head.
     assert_eq!(check(model.clone(), Decayed::Linear), 6 + 1);
     assert_eq!(check(model.clone(), Decayed::All), 16 + 3 + 2 + 1);
-    let config = LoraConfig { rank: 2, alpha: 2.0, dropout: 0.0, targets: vec![], rslora: false };
+    let config = LoraConfig { rank: 2, alpha: 2.0, ..LoraConfig::default() };
     let device = Device::flex().autodiff();
     let adapter = Adapter::random(&config, &model, 1, &device).unwrap();
     let adapted = Policy::Adapted(Adapted::new(&model, adapter));

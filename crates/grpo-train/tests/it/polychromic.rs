@@ -18,8 +18,8 @@ const VOCABULARY: usize = 12;
 /// split.
 fn examples() -> Examples {
     let of = |prompt: u32, reply: &[u32]| Example::new([&[1, prompt], reply, &[0]].concat(), 2);
-    Examples {
-        train: vec![
+    Examples::new(
+        vec![
             of(2, &[5, 6]),
             of(2, &[6, 5]),
             of(3, &[7, 8, 9]),
@@ -27,8 +27,8 @@ fn examples() -> Examples {
             of(4, &[10]),
             of(4, &[11, 10]),
         ],
-        validation: vec![of(5, &[6, 7]), of(6, &[8]), of(5, &[9]), of(7, &[5, 5])],
-    }
+        vec![of(5, &[6, 7]), of(6, &[8]), of(5, &[9]), of(7, &[5, 5])],
+    )
 }
 
 fn codec() -> Codec {
@@ -229,7 +229,7 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
         term.every = 2;
     }
     let whole = model(VOCABULARY, 2.0);
-    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &whole, 1, &whole.device()).unwrap();
     let policies = [Policy::Whole(whole.clone()), Policy::Adapted(Adapted::new(&whole, adapter))];
     for (policy, diversity) in policies.into_iter().zip([Some(every_second), None]) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use grpo_data::{Augmentation, Examples};
+use grpo_data::{Augmentation, Example, Examples, Mixture};
 use grpo_model::ProductPrecision;
 use grpo_molecules::MoleculeRecord;
 use grpo_molecules::{Corpus, CorpusOptions, Vocabulary};
@@ -92,6 +92,26 @@ fn the_loss_falls_from_that_of_equal_shares() {
     // Each molecule plus its end token, once per epoch.
     let tokens: usize = corpus.train.iter().map(|example| example.targets().len()).sum();
     assert_eq!(recorder.steps[steps - 1].num_tokens, 6 * tokens as u64);
+}
+
+/// The first half of the examples counts twice in each epoch, as if it stood twice in the file.
+#[test]
+fn a_mixture_sets_the_tokens_of_an_epoch() {
+    let (vocabulary, mut corpus) = corpus();
+    let half = corpus.train.len() / 2;
+    let sizes = [(half, 2.0), (corpus.train.len() - half, 1.0)];
+    corpus.mixture = Some(Mixture::new(&sizes).unwrap());
+    let (model, config) = (fresh_model(vocabulary.len()), CONFIG());
+    let trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1);
+    let (recorder, _, _) = recorder::run(trainer);
+    let tokens =
+        |part: &[Example]| part.iter().map(|example| example.targets().len()).sum::<usize>();
+    let epoch = 2 * tokens(&corpus.train[..half]) + tokens(&corpus.train[half..]);
+    let last = recorder.steps.last().unwrap();
+    assert_eq!(recorder.steps.len(), (corpus.train.len() + half).div_ceil(8) * 6);
+    assert_eq!(last.num_tokens, 6 * epoch as u64);
+    // The schedule ends with the last token.
+    assert!((last.learning_rate - 1e-3).abs() < 1e-12, "{last:?}");
 }
 
 #[test]

@@ -117,8 +117,7 @@ fn tied_models_with_recomputed_blocks_learn_the_same_on_any_number_of_ranks() {
 fn adapters_learn_the_same_on_any_number_of_ranks() {
     let policy = || {
         let model = model(vocabulary().len(), 2.0);
-        let config =
-            LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, targets: vec![], rslora: false };
+        let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, ..LoraConfig::default() };
         let adapter = Adapter::random(&config, &model, 1, &model.device()).unwrap();
         Policy::Adapted(Adapted::new(&model, adapter))
     };

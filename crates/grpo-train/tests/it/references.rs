@@ -100,7 +100,7 @@ fn a_reference_that_moves_towards_the_policy() {
 #[test]
 fn a_base_that_follows_an_adapter() {
     let base = model(vocabulary().len(), 2.0);
-    let lora = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.0, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 3, alpha: 6.0, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &base, 1, &base.device()).unwrap();
     let policy = Policy::Adapted(Adapted::new(&base, adapter));
     let Policy::Adapted(adapted) = &policy else { unreachable!() };

@@ -138,7 +138,7 @@ fn qwen3(tied: bool) -> Transformer {
 }
 
 fn adapted(base: &Transformer) -> Policy {
-    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, targets: vec![], rslora: false };
+    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, ..LoraConfig::default() };
     let adapter = Adapter::random(&config, base, 1, &Device::flex().autodiff()).unwrap();
     Policy::Adapted(Adapted::new(base, adapter))
 }
@@ -161,6 +161,41 @@ fn whole_models() {
     }
 }
 
+/// Windows that are shorter and longer than a page and than the prompts, factors, layers without
+/// positions, and norms behind and around the sublayers.
+#[test]
+fn families_with_options_of_their_own() {
+    let sizes = json!({
+        "vocab_size": 75, "max_position_embeddings": 64, "hidden_size": 40, "intermediate_size": 72,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10,
+    });
+    for (family, options) in [
+        ("mistral", json!({"sliding_window": 3})),
+        (
+            "ministral",
+            json!({"sliding_window": 18, "layer_types": ["full_attention", "sliding_attention"]}),
+        ),
+        (
+            "granite",
+            json!({"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 2.0}),
+        ),
+        ("smollm3", json!({"no_rope_layers": [1, 0]})),
+        ("olmo2", json!({})),
+        ("olmo3", json!({"sliding_window": 7})),
+        (
+            "gemma3_text",
+            json!({"sliding_window": 16, "sliding_window_pattern": 2, "query_pre_attn_scalar": 20}),
+        ),
+    ] {
+        let mut json = sizes.as_object().unwrap().clone();
+        json.insert("model_type".to_owned(), family.into());
+        json.extend(options.as_object().unwrap().clone());
+        let model = of_json(&Value::Object(json));
+        check(family, &Policy::Whole(model.clone()), &prompts(75));
+        check(&format!("adapter of {family}"), &adapted(&model), &prompts(75));
+    }
+}
+
 #[test]
 fn adapters_on_bases_of_every_precision() {
     let base = qwen3(true);
@@ -169,6 +204,45 @@ fn adapters_on_bases_of_every_precision() {
     {
         let base = base.valid().with_weights_in(precision);
         check(&format!("adapter, {precision}"), &adapted(&base), &prompts(75));
+    }
+}
+
+/// DoRA, embeddings, the output layer, and modules that are trained in full.
+#[test]
+fn adapters_of_every_kind() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let lora = LoraConfig { rank: 3, alpha: 6.0, ..LoraConfig::default() };
+    for (name, base, config) in [
+        ("DoRA", qwen3(true), LoraConfig { dora: true, ..lora.clone() }),
+        (
+            "ends",
+            qwen3(true),
+            LoraConfig { targets: names(&["v_proj", "embed_tokens", "lm_head"]), ..lora.clone() },
+        ),
+        (
+            "DoRA of the ends",
+            gpt2(24, 3, 31),
+            LoraConfig { dora: true, targets: names(&["c_fc", "wte", "lm_head"]), ..lora.clone() },
+        ),
+        (
+            "saved",
+            qwen3(true),
+            LoraConfig {
+                targets: names(&["q_proj"]),
+                modules_to_save: names(&["embed_tokens", "norm", "down_proj"]),
+                ..lora.clone()
+            },
+        ),
+        (
+            "saved head",
+            gpt2(24, 3, 31),
+            LoraConfig { modules_to_save: names(&["lm_head"]), ..lora },
+        ),
+    ] {
+        let vocabulary = base.vocabulary_size();
+        let device = Device::flex().autodiff();
+        let adapter = Adapter::random(&config, &base, 1, &device).unwrap();
+        check(name, &Policy::Adapted(Adapted::new(&base, adapter)), &prompts(vocabulary));
     }
 }
 

@@ -16,10 +16,10 @@ fn examples() -> Examples {
         let ids = (0..length).map(|i| ((i * i * 3 + seed * 5 + i) % VOCABULARY) as u32);
         Example::new(ids.collect(), first_target)
     };
-    Examples {
-        train: vec![of(9, 4, 1), of(3, 1, 2), of(14, 13, 3), of(6, 2, 4), of(9, 8, 5)],
-        validation: vec![of(7, 3, 6), of(5, 1, 7), of(12, 9, 8)],
-    }
+    Examples::new(
+        vec![of(9, 4, 1), of(3, 1, 2), of(14, 13, 3), of(6, 2, 4), of(9, 8, 5)],
+        vec![of(7, 3, 6), of(5, 1, 7), of(12, 9, 8)],
+    )
 }
 
 /// Creates settings that use all examples in one step.
@@ -138,7 +138,7 @@ fn micro_batches_decide_nothing() {
 #[test]
 fn blocks_computed_twice_train_the_same() {
     let model = model(VOCABULARY, 2.0);
-    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, targets: vec![], rslora: false };
+    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, ..LoraConfig::default() };
     let adapter = Adapter::random(&lora, &model, 1, &model.device()).unwrap();
     for policy in [Policy::Whole(model.clone()), Policy::Adapted(Adapted::new(&model, adapter))] {
         let of = |activation_checkpointing, dropout| {

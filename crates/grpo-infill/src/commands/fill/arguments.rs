@@ -4,8 +4,9 @@ use crate::{PassageUnit, RemaskRule};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use grpo_task::hub::find_folders;
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   grpo fill runs/infill/grpo/model --judge runs/infill/judge/model --text 'CC(=O)N__c1ccccc1'
   grpo fill runs/infill/grpo/model --file molecules.txt --random 0.3 --iterations 15
@@ -16,6 +17,7 @@ A blank is `_` or the character of --blank; `␣` is always a blank. One pass fi
 each other. --iterations fills the least certain ones again.")]
 pub(crate) struct FillArguments {
     /// Model folder of an infiller, written by `grpo pretrain` with a `[masked_lm]` section or by `grpo train`
+    #[arg(value_name = "FOLDER|NAME")]
     pub(crate) model: PathBuf,
     /// Text with blanks; repeatable
     #[arg(long, value_name = "TEXT", help_heading = "Input")]
@@ -50,17 +52,17 @@ pub(crate) struct FillArguments {
     pub(crate) random: Option<f64>,
     /// Model folder of a judge that scores each completion; its reward is 1 − score, where 1 is
     /// natural
-    #[arg(long, value_name = "FOLDER", help_heading = "Scoring")]
+    #[arg(long, value_name = "FOLDER|NAME", help_heading = "Scoring")]
     pub(crate) judge: Option<PathBuf>,
     /// Model folder of a second judge
-    #[arg(long, value_name = "FOLDER", requires = "judge", help_heading = "Scoring")]
+    #[arg(long, value_name = "FOLDER|NAME", requires = "judge", help_heading = "Scoring")]
     pub(crate) second_judge: Option<PathBuf>,
     /// Ranking of the completions for each text, best first [default: judge with --judge, otherwise
     /// self]
     #[arg(long, value_name = "QUALITY", help_heading = "Scoring")]
     pub(crate) quality: Option<Order>,
     /// Earlier model to compare with: it fills the same blanks with the same random numbers
-    #[arg(long, value_name = "FOLDER", conflicts_with = "json", help_heading = "Scoring")]
+    #[arg(long, value_name = "FOLDER|NAME", conflicts_with = "json", help_heading = "Scoring")]
     pub(crate) before: Option<PathBuf>,
     /// Number of completions per text
     #[arg(
@@ -114,6 +116,17 @@ fn one_character(text: &str) -> Result<char, String> {
     match (characters.next(), characters.next()) {
         (Some(character), None) => Ok(character),
         _ => Err(format!("it has {} characters; expected one", text.chars().count())),
+    }
+}
+
+impl FillArguments {
+    /// Replaces names of the hub by folders.
+    pub(super) fn found(&self) -> anyhow::Result<Self> {
+        let mut found = self.clone();
+        let Self { model, judge, second_judge, before, .. } = &mut found;
+        let others = [judge, second_judge, before].into_iter().flatten();
+        find_folders(std::iter::once(model).chain(others))?;
+        Ok(found)
     }
 }
 

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_data::{Group, Prompt, PromptSource, Sample, counted, nested_field, short_text};
+use grpo_data::{
+    DataFiles, Group, Prompt, PromptSource, Sample, counted, nested_field, short_text,
+};
 use grpo_model::Policy;
 use grpo_rewards::{Outcome, Reward, RewardInput};
 use grpo_task::args::model_or_name;
@@ -27,7 +29,7 @@ use crate::evaluate::completion_line::{Line, Settings, take_references};
 use crate::evaluate::score::Source;
 use crate::train_file::TrainFile;
 use crate::train_file::evaluated_file::Evaluated;
-use crate::train_file::prompts::Prompts;
+use crate::train_file::prompts::{PromptSection, Prompts};
 
 /// Heading of the options.
 const MODEL: &str = "Evaluation of a model";
@@ -158,9 +160,11 @@ pub(super) fn run(
     if let Some(field) = &arguments.by {
         check_field(field, evaluation.prompts(), &started.prompts)?;
     }
-    let path = file.data.as_ref().map(|data| data.file().clone()).unwrap_or_default();
+    let prompts = file.data.as_ref().map(PromptSection::files);
+    let path = PathBuf::from(prompts.map(DataFiles::to_string).unwrap_or_default());
     let output = arguments.create_output()?;
-    let inputs = [path.as_path(), reward];
+    let inputs = prompts.into_iter().flat_map(DataFiles::paths).map(PathBuf::as_path);
+    let inputs: Vec<&Path> = inputs.chain([reward]).collect();
     let create =
         |path: &&PathBuf| FileInPlace::create_beside(path, JSON_LINES, &inputs, arguments.force);
     let completions = arguments.outputs().1.first().map(create).transpose()?;

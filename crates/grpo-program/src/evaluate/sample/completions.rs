@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, Completion, Group, Message, Prompt, PromptReader, PromptRecord,
-    PromptSource,
+    ChatOptions, Codec, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
 };
 use grpo_model::LanguageModel;
 use grpo_task::args::SampleArguments;
-use grpo_task::generate::{Generation, generate};
+use grpo_task::generate::{Generation, generate, ids_without_token};
 use grpo_task::models::Loaded;
 use grpo_task::output::{FileInPlace, JSON_LINES, say_aside};
 use grpo_task::task::TaskPrompt;
@@ -40,7 +39,9 @@ pub(super) fn run(
     let output = arguments.output.as_deref().map(create).transpose()?;
     let number = arguments.number.unwrap_or(1);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
-    note_ids_without_token(&groups, codec);
+    if let Some(without) = ids_without_token(&groups, codec) {
+        say_aside(format_args!("note: {without}"));
+    }
     let SampleArguments { model, adapter, seed, stop, .. } = arguments;
     let most = arguments.max_new_tokens.unwrap_or(MOST_NEW_TOKENS);
     let sampling = arguments.sampling();
@@ -53,20 +54,6 @@ pub(super) fn run(
         }
         None => write_lines(&mut data_output(), codec, &sources, &groups, &settings)
             .context("cannot write to standard output"),
-    }
-}
-
-/// Prints how many sampled ids have no token. A model can have more ids than its tokenizer has tokens.
-fn note_ids_without_token(groups: &[Group], codec: &Codec) {
-    let Some(tokens) = codec.token_count() else { return };
-    let ids = || groups.iter().flat_map(Group::completions).flat_map(Completion::action_ids);
-    let without = ids().filter(|id| *id as usize >= tokens).count();
-    if without > 0 {
-        say_aside(format_args!(
-            "note: {without} of {} sampled ids have no token in {}, which has {tokens}; they decode to nothing",
-            ids().count(),
-            codec.file()
-        ));
     }
 }
 

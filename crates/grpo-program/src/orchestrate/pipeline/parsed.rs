@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command};
+use grpo_hub::is_name;
 
 use crate::evaluate::comparison::Method;
 
@@ -18,7 +19,7 @@ pub(super) struct Parsed {
 const OUTPUT: &str = "Output";
 
 /// Names of values that are paths.
-const PATHS: [&str; 5] = ["FILE", "FOLDER", "PATH", "CONFIG", "RUN"];
+const PATHS: [&str; 6] = ["FILE", "FOLDER", "FOLDER|NAME", "PATH", "CONFIG", "RUN"];
 
 /// Name of values that are a file, or a name and files.
 const METHOD: &str = "METHOD";
@@ -106,7 +107,8 @@ impl Parsed {
             let names = argument.get_value_names().unwrap_or_default();
             let is_named = |of: &[&str]| names.iter().any(|name| of.contains(&name.as_str()));
             let paths: Vec<PathBuf> = match (is_named(&PATHS), is_named(&[METHOD])) {
-                (true, _) => self.values(argument).collect(),
+                // Names of the hub are no files here.
+                (true, _) => self.values(argument).filter(|path| !is_name(path)).collect(),
                 (false, true) => {
                     let texts = self.values(argument);
                     let texts = texts.map(|text| text.to_string_lossy().into_owned());

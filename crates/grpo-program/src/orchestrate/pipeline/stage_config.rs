@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use grpo_data::DataFiles;
 use grpo_task::config;
+use serde::Deserialize;
 use toml::Table;
 
 /// The configuration of a stage, including the files it extends.
@@ -30,11 +32,14 @@ impl StageConfig {
     /// Returns the keys with models and data that the command reads, and their paths.
     pub(super) fn inputs(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
         let keys = ["model", "start", "adapter", "infiller", "data.file", "eval.file"];
-        keys.into_iter().filter_map(|name| {
-            let mut parts = name.split('.');
-            let first = self.keys.get(parts.next()?)?;
-            let value = parts.next().map_or(Some(first), |part| first.get(part))?;
-            Some((name, PathBuf::from(value.as_str()?)))
+        keys.into_iter().flat_map(|name| {
+            let value = name.split_once('.').map_or_else(
+                || self.keys.get(name),
+                |(section, key)| self.keys.get(section)?.get(key),
+            );
+            let files = value.cloned().and_then(|value| DataFiles::deserialize(value).ok());
+            let paths: Vec<PathBuf> = files.iter().flat_map(DataFiles::paths).cloned().collect();
+            paths.into_iter().map(move |path| (name, path))
         })
     }
 }

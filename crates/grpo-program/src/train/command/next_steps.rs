@@ -57,7 +57,8 @@ fn try_out(session: &Session) -> Option<Vec<String>> {
         match prompts.iter().find_map(of_prompt) {
             Some(options) => command.extend(options),
             None if data.reader.holds_prompts() => {
-                command.extend(["--prompts".to_owned(), data.file().display().to_string()]);
+                let first = data.files().paths().next()?.display().to_string();
+                command.extend(["--prompts".to_owned(), first]);
             }
             None => return None,
         }

@@ -12,6 +12,7 @@ use grpo_run::{
     sha256_of_manifest,
 };
 use grpo_task::checkpoint;
+use grpo_task::generate::ids_without_token;
 use grpo_task::models::Writer;
 use grpo_task::output::is_quiet;
 use grpo_task::run_log::{Line, RunLog, observer_error, resumed};
@@ -61,6 +62,8 @@ pub(super) struct Observer {
     resume: String,
     /// Whether an earlier step had completions without a reward.
     had_gaps: bool,
+    /// Whether an earlier step sampled ids without a token.
+    had_ids_without_token: bool,
     /// Why the reward gave no score for any completion that it had to score so far.
     pub(super) without_score: WithoutScore,
 }
@@ -115,6 +118,7 @@ impl Observer {
             best: session.tasks.best_files(&session.writer.spec.codec),
             resume: resume_command("train", session.folder.path(), &session.file),
             had_gaps: false,
+            had_ids_without_token: false,
             without_score: WithoutScore::of_recorded(&lines, size, training.has_scored()),
         };
         observer.begin_at(done, &lines)?;
@@ -352,6 +356,12 @@ impl Observer {
         if let Some(gaps) = gaps(report, scores_invalid).filter(|_| !self.had_gaps) {
             self.had_gaps = true;
             self.monitor.say(&format!("warning      step {step}: {gaps}"));
+        }
+        if !self.had_ids_without_token
+            && let Some(without) = ids_without_token(&report.groups, &self.writer.spec.codec)
+        {
+            self.had_ids_without_token = true;
+            self.monitor.say(&format!("warning      step {step}: {without}"));
         }
         self.triggers(step, done.triggers)?;
         if let Some(ReferenceChange { mix, weights }) =

@@ -23,10 +23,10 @@ pub(super) fn lines(prompts: &Prompts, codec: &Codec, policy: &Policy) -> Vec<St
         [format!("first prompt {} ({tokens} {unit})", shortened(&text)), ids]
     });
     let ids = policy.parts().0.description().vocabulary;
-    let without_token = codec.token_count().map_or(0, |tokens| ids.saturating_sub(tokens));
+    let without_token = (0..ids as u32).filter(|id| !codec.has_token(*id)).count();
     let note = (without_token > 0).then(|| {
         format!(
-            "note         {without_token} of the model's {ids} ids have no token in {}; if one is sampled, it decodes to nothing",
+            "note         {without_token} of the model's {ids} ids have no token in {}; they are sampled with the probability that the model gives them, and decode to nothing",
             codec.file()
         )
     });

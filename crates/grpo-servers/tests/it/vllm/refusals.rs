@@ -1,7 +1,8 @@
 //! Servers and settings that are refused before training.
 
+use burn::tensor::Device;
 use grpo_data::{Prefix, Prompt};
-use grpo_model::{Frozen, Policy};
+use grpo_model::{Adapted, Adapter, Frozen, LoraConfig, Policy};
 use grpo_servers::vllm::Tolerance;
 use serde_json::json;
 
@@ -35,6 +36,23 @@ fn settings_that_servers_cannot_have() {
         refused(&setup, &Policy::Whole(base), |_| {}),
         "vLLM servers get the policy as a LoRA adapter, but this run trains all weights; add [lora] or `adapter`, or use rollout.engine = \"local\""
     );
+    for (lora, setting) in [
+        (LoraConfig { dora: true, ..LoraConfig::default() }, "use_dora"),
+        (
+            LoraConfig { modules_to_save: vec!["lm_head".to_owned()], ..LoraConfig::default() },
+            "modules_to_save",
+        ),
+    ] {
+        let lora = LoraConfig { rank: 2, alpha: 4.0, ..lora };
+        let adapter = Adapter::random(&lora, adapted.parts().0, 1, &Device::flex()).unwrap();
+        let other = Policy::Adapted(Adapted::new(adapted.parts().0, adapter));
+        assert_eq!(
+            refused(&setup, &other, |_| {}),
+            format!(
+                "vLLM servers read plain LoRA adapters of the blocks, but this adapter has {setting}; train one without it, or use rollout.engine = \"local\""
+            )
+        );
+    }
     assert_eq!(
         refused(&setup, &adapted, |request| request.sampling.top_p = Some(0.9)),
         "vLLM servers do not return which tokens top_k, top_p and min_p keep, but the trainer needs them; remove these settings, or use rollout.engine = \"local\""

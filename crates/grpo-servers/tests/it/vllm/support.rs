@@ -31,8 +31,7 @@ pub(crate) fn base(seed: u64) -> Transformer {
 }
 
 fn lora(base: &Transformer) -> (LoraConfig, AdapterConfig) {
-    let config =
-        LoraConfig { rank: 2, alpha: 16.0, dropout: 0.0, targets: Vec::new(), rslora: false };
+    let config = LoraConfig { rank: 2, alpha: 16.0, ..LoraConfig::default() };
     let adapter = AdapterConfig::new(&config, base, "tiny");
     (config, adapter)
 }

@@ -1,0 +1,227 @@
+//! Tensors of a base model that an adapter replaces: those of `modules_to_save` and trained biases.
+
+use std::any::Any;
+use std::collections::VecDeque;
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{Device, Tensor};
+
+use crate::lora::off_tape;
+use crate::names::{HEAD_WEIGHT, TOKENS};
+use crate::{NormOrder, Transformer, parameters};
+
+/// Tensors that are trained in full, by their paths in the base model. The output layer has the path
+/// `head.weight`, even if the base ties it to the token embedding.
+#[derive(Module, Debug, Default)]
+pub(crate) struct Saved {
+    /// Weights of linear layers, `[in, out]`.
+    pub(crate) matrices: Vec<SavedMatrix>,
+    /// Embedding tables.
+    pub(crate) tables: Vec<SavedMatrix>,
+    /// Biases and scales of norms.
+    pub(crate) vectors: Vec<SavedVector>,
+}
+
+/// A matrix in place of one of the base.
+#[derive(Module, Debug)]
+pub(crate) struct SavedMatrix {
+    value: Param<Tensor<2>>,
+    #[module(skip)]
+    path: String,
+}
+
+/// A vector in place of one of the base.
+#[derive(Module, Debug)]
+pub(crate) struct SavedVector {
+    value: Param<Tensor<1>>,
+    #[module(skip)]
+    path: String,
+}
+
+/// The kind of a replaced tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SavedKind {
+    Matrix,
+    Table,
+    Vector,
+}
+
+/// A tensor of the base that can be replaced.
+#[derive(Clone, Debug)]
+pub(crate) struct Savable {
+    /// Path in this crate's naming scheme.
+    pub(crate) path: String,
+    /// Name in the checkpoint.
+    pub(crate) stored: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) kind: SavedKind,
+}
+
+impl Savable {
+    /// Returns whether the path of the module of the tensor, or of one around it, ends with `name`, as
+    /// PEFT compares them: `norm` also means `input_layernorm`.
+    pub(crate) fn is_of_module(&self, name: &str) -> bool {
+        let module = self.stored.rsplit_once('.').map_or("", |(module, _)| module);
+        let ends = module.match_indices('.').map(|(end, _)| end).chain([module.len()]);
+        ends.map(|end| &module[..end]).any(|module| module.ends_with(name))
+    }
+
+    pub(crate) fn is_bias(&self) -> bool {
+        self.path.ends_with(".bias")
+    }
+}
+
+impl Saved {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.matrices.is_empty() && self.tables.is_empty() && self.vectors.is_empty()
+    }
+
+    /// Adds a tensor with these values in row-major order.
+    pub(crate) fn push(&mut self, of: &Savable, values: Tensor<1>) {
+        let path = of.path.clone();
+        let matrix =
+            |values: Tensor<1>| Param::from_tensor(values.reshape([of.shape[0], of.shape[1]]));
+        match of.kind {
+            SavedKind::Matrix => self.matrices.push(SavedMatrix { value: matrix(values), path }),
+            SavedKind::Table => self.tables.push(SavedMatrix { value: matrix(values), path }),
+            SavedKind::Vector => {
+                self.vectors.push(SavedVector { value: Param::from_tensor(values), path });
+            }
+        }
+    }
+
+    /// Returns the paths and values of all tensors, without autodiff and in row-major order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, Tensor<1>)> {
+        let flat = |value: Tensor<2>| {
+            let elements = value.shape().num_elements();
+            off_tape(value).reshape([elements])
+        };
+        let matrices = self.matrices.iter().chain(&self.tables);
+        let matrices = matrices.map(move |saved| (saved.path.as_str(), flat(saved.value.val())));
+        let vectors = self.vectors.iter();
+        matrices.chain(vectors.map(|saved| (saved.path.as_str(), off_tape(saved.value.val()))))
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        let matrices = self.matrices.iter().chain(&self.tables).map(|saved| &saved.path);
+        matrices.chain(self.vectors.iter().map(|saved| &saved.path)).any(|found| found == path)
+    }
+
+    /// Returns whether a table of embeddings is replaced.
+    pub(crate) fn has_tables(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
+    /// Returns the PEFT setting that replaces tensors, if any is.
+    pub(crate) fn setting(&self) -> Option<&'static str> {
+        if !self.matrices.is_empty() || !self.tables.is_empty() {
+            return Some("modules_to_save");
+        }
+        (!self.vectors.is_empty()).then_some("bias or modules_to_save")
+    }
+
+    fn find<const D: usize>(&self, path: &str) -> Option<Tensor<D>> {
+        let matrix = self.matrices.iter().chain(&self.tables).find(|saved| saved.path == path);
+        if let Some(saved) = matrix {
+            return same_rank(saved.value.val());
+        }
+        let vector = self.vectors.iter().find(|saved| saved.path == path)?;
+        same_rank(vector.value.val())
+    }
+
+    /// Returns the same tensors with the values that `base` has.
+    pub(crate) fn reset_to(mut self, base: &Transformer) -> Self {
+        let of_base = |path: &str, device: &Device| {
+            let value = base.value_of(path).expect("the base has the tensors that are replaced");
+            Tensor::<1>::from_data(value.into_data(), device)
+        };
+        for saved in self.matrices.iter_mut().chain(&mut self.tables) {
+            let shape = saved.value.dims();
+            let device = saved.value.lazy_device();
+            saved.value = Param::from_tensor(of_base(&saved.path, &device).reshape(shape));
+        }
+        for saved in &mut self.vectors {
+            let device = saved.value.lazy_device();
+            saved.value = Param::from_tensor(of_base(&saved.path, &device));
+        }
+        self
+    }
+}
+
+/// Returns the tensor if its number of axes is `D`.
+fn same_rank<const E: usize, const D: usize>(tensor: Tensor<E>) -> Option<Tensor<D>> {
+    (&tensor as &dyn Any).downcast_ref::<Tensor<D>>().cloned()
+}
+
+impl Transformer {
+    /// Returns the tensors that an adapter can replace.
+    pub(crate) fn savable(&self) -> Vec<Savable> {
+        let names = self.names();
+        let mut found: Vec<Savable> = parameters(self)
+            .into_iter()
+            .filter(|of| !of.path.starts_with("prefix.") && !names.is_led(&of.path))
+            // In this order, the norm belongs to the embeddings.
+            .filter(|of| {
+                self.description().order == NormOrder::Pre || !of.path.starts_with("norm.")
+            })
+            .map(|of| Savable {
+                stored: names.parameter(&of.path),
+                kind: match (of.shape.len(), of.is_linear_weight()) {
+                    (1, _) => SavedKind::Vector,
+                    (_, true) => SavedKind::Matrix,
+                    (_, false) => SavedKind::Table,
+                },
+                path: of.path,
+                shape: of.shape,
+            })
+            .collect();
+        if self.ties_head() && names.has_head() {
+            let table = found.iter().find(|of| of.path == format!("{TOKENS}.weight"));
+            let table = table.expect("a tied output layer has a table");
+            let (path, shape) =
+                (HEAD_WEIGHT.to_owned(), table.shape.iter().rev().copied().collect());
+            let stored = names.parameter(&path);
+            found.push(Savable { path, stored, shape, kind: SavedKind::Matrix });
+        }
+        found
+    }
+
+    /// Returns the values of a tensor in row-major order, without autodiff.
+    pub(crate) fn value_of(&self, path: &str) -> Option<Tensor<1>> {
+        if path == HEAD_WEIGHT && self.ties_head() {
+            let head = off_tape(self.head_weight());
+            let elements = head.shape().num_elements();
+            return Some(head.reshape([elements]));
+        }
+        parameters(self).iter().find(|of| of.path == path).map(crate::Parameter::value)
+    }
+
+    /// Returns the model with the tensors that an adapter replaces, which are on the tape if the
+    /// adapter is. If one of a tied pair of embedding and output layer is replaced, they are separated,
+    /// as in PEFT.
+    pub(crate) fn with_saved(&self, saved: &Saved) -> Self {
+        if saved.is_empty() {
+            return self.clone();
+        }
+        let separate = saved.has(HEAD_WEIGHT) || saved.has(&format!("{TOKENS}.weight"));
+        let base = if separate { self.clone().untied() } else { self.clone() };
+        let paths = parameters(&base).into_iter().map(|parameter| parameter.path).collect();
+        base.map(&mut Replace { paths, saved })
+    }
+}
+
+struct Replace<'a> {
+    /// Remaining parameters.
+    paths: VecDeque<String>,
+    saved: &'a Saved,
+}
+
+impl ModuleMapper for Replace<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let path = self.paths.pop_front().expect("the mapper visits the parameters in order");
+        match self.saved.find(&path) {
+            Some(value) => Param::initialized(param.id, value),
+            None => param,
+        }
+    }
+}
