@@ -243,9 +243,12 @@ impl Command {
         let (model, adapter) = match self {
             Self::Sample(SampleArguments { model, adapter, .. })
             | Self::Logprob(LogprobArguments { model, adapter, .. })
-            | Self::Attention(AttentionArguments { model, adapter, .. }) => (model, adapter.as_mut()),
+            | Self::Attention(AttentionArguments { model, adapter, .. }) => {
+                (model, adapter.as_mut())
+            }
             Self::Merge(MergeArguments { model, adapter, .. }) => (model, Some(adapter)),
             Self::Export(ExportArguments { run, .. }) => (run, None),
+            Self::Eval(arguments) => return arguments.models(),
             _ => return Vec::new(),
         };
         std::iter::once(model).chain(adapter).collect()

@@ -85,6 +85,11 @@ pub(crate) struct EvalArguments {
 }
 
 impl EvalArguments {
+    /// Returns the model and the adapter, which may be names of the hub.
+    pub(crate) fn models(&mut self) -> Vec<&mut PathBuf> {
+        self.sampled.models()
+    }
+
     /// Returns the files of metrics among those of `-o`, and the others.
     fn outputs(&self) -> (Vec<&PathBuf>, Vec<&PathBuf>) {
         self.output.iter().partition(|path| FileOrigin::new(path).1 != "jsonl")

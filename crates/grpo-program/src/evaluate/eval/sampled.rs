@@ -12,7 +12,6 @@ use grpo_data::{
 };
 use grpo_model::Policy;
 use grpo_rewards::{Outcome, Reward, RewardInput};
-use grpo_task::args::model_or_name;
 use grpo_task::config;
 use grpo_task::eval::{Columns, Generations, Measured, SuiteOptions, accuracy};
 use grpo_task::generate::show_finished;
@@ -44,7 +43,6 @@ pub(super) struct SampledArguments {
     #[arg(
         long,
         value_name = "FOLDER|NAME",
-        value_parser = model_or_name(),
         conflicts_with_all = [
             "files", "suite", "references", "training", "bertscore", "column", "prompt_column",
             "reference_column", "score_column",
@@ -56,7 +54,6 @@ pub(super) struct SampledArguments {
     #[arg(
         long,
         value_name = "FOLDER|NAME",
-        value_parser = model_or_name(),
         requires = "model",
         help_heading = MODEL
     )]
@@ -86,6 +83,10 @@ pub(super) struct SampledArguments {
 }
 
 impl SampledArguments {
+    pub(super) fn models(&mut self) -> Vec<&mut PathBuf> {
+        self.model.iter_mut().chain(&mut self.adapter).collect()
+    }
+
     /// Checks the values that do not depend on model and data.
     pub(super) fn check(&self, has_reward: bool, options: &SuiteOptions) -> anyhow::Result<()> {
         if self.model.is_none() {
