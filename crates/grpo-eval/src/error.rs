@@ -52,11 +52,13 @@ pub enum MeasureError {
         /// Expected range.
         expected: &'static str,
     },
-    /// Pass@k for a k that is larger than the number of samples.
+    /// Pass@k or Majority@k for a k that is larger than the number of samples.
     #[error(
-        "Pass@{k} requires {k} samples, but prompt {prompt} has {samples}; generate more samples per prompt or use a smaller k"
+        "{measure}@{k} requires {k} samples, but prompt {prompt} has {samples}; generate more samples per prompt or use a smaller k"
     )]
     TooFewSamples {
+        /// Name of the measure, without `@k`.
+        measure: &'static str,
         /// Index of the prompt.
         prompt: usize,
         /// Number of samples of the prompt.

@@ -7,7 +7,7 @@
 //!   [`distinct`] count n-grams.
 //! - [`Diversity`] measures the diversity of texts and the contribution of each text.
 //!   [`GroupDiversity`] and [`SemanticDiversity`] measure the completions of many prompts.
-//! - [`pass_at_k`], [`DiversityEfficiency`] and [`selected_quality`] tell what several samples of a
+//! - [`pass_at_k`], [`majority_at_k`], [`DiversityEfficiency`] and [`selected_quality`] tell what several samples of a
 //!   prompt gain. [`QualityChecker`] decides what passes.
 //! - [`Rouge`] compares texts with references. [`Vocabulary`] and [`TextLengths`] describe texts.
 //! - [`ParetoFront`], [`summarize_seeds`] and [`check_gates`] compare models;
@@ -27,6 +27,7 @@ mod group_diversity;
 mod hashed_ngrams;
 pub mod judge;
 mod low_rank;
+mod majority;
 mod ngrams;
 mod pareto;
 mod passk;
@@ -51,6 +52,7 @@ pub use gates::{BASELINE_GATES, GRPO_GATES, Gate, GateResult, POLYCHROMIC_GATES,
 pub use group_diversity::{GroupDiversity, NgramDiversity, SemanticDiversity};
 pub use hashed_ngrams::HashedNgrams;
 pub use low_rank::{LowRankUpdate, UpdateSize};
+pub use majority::{PromptVotes, majority_at_k};
 pub use ngrams::{distinct, self_bleu};
 pub use pareto::ParetoFront;
 pub use passk::{PassAtK, PromptPasses, pass_at_k};

@@ -35,14 +35,6 @@ impl PromptPasses {
     /// than there are.
     pub fn pass_at_k(self, k: usize, prompt: usize) -> Result<f64, MeasureError> {
         let Self { samples, passed } = self;
-        if k == 0 {
-            let what = "k of Pass@k".to_owned();
-            return Err(MeasureError::OutOfRange {
-                what,
-                found: "0".into(),
-                expected: "at least 1",
-            });
-        }
         if passed > samples {
             return Err(MeasureError::OutOfRange {
                 what: format!("passed samples of prompt {prompt}"),
@@ -50,9 +42,7 @@ impl PromptPasses {
                 expected: "at most the number of samples",
             });
         }
-        if k > samples {
-            return Err(MeasureError::TooFewSamples { prompt, samples, k });
-        }
+        check_k("Pass", k, samples, prompt)?;
         // C(n − c, k) / C(n, k) is the product of 1 − k/i for i from n − c + 1 to n. It contains a
         // factor of 0 if fewer than k samples failed.
         let missed = (samples - passed + 1..=samples).map(|i| 1.0 - k.min(i) as f64 / i as f64);
@@ -60,14 +50,31 @@ impl PromptPasses {
     }
 }
 
-/// Pass@k over prompts.
+/// Rejects a k of `measure`@k that cannot be drawn from the samples of a prompt.
+pub(crate) fn check_k(
+    measure: &'static str,
+    k: usize,
+    samples: usize,
+    prompt: usize,
+) -> Result<(), MeasureError> {
+    if k == 0 {
+        let what = format!("k of {measure}@k");
+        return Err(MeasureError::OutOfRange { what, found: "0".into(), expected: "at least 1" });
+    }
+    if k > samples {
+        return Err(MeasureError::TooFewSamples { measure, prompt, samples, k });
+    }
+    Ok(())
+}
+
+/// Pass@k or Majority@k over prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PassAtK {
     /// Mean over prompts.
     pub value: f64,
     /// Bootstrap over prompts. `None` for a single prompt.
     pub interval: Option<Estimate>,
-    /// Pass@k of each prompt, for tests in pairs.
+    /// The value of each prompt, for tests in pairs.
     pub per_prompt: Vec<f64>,
 }
 
@@ -81,9 +88,20 @@ pub fn pass_at_k(
     ks: &[usize],
     bootstrap: &Bootstrap,
 ) -> Result<BTreeMap<usize, PassAtK>, MeasureError> {
-    check_count("prompts of Pass@k", prompts.len(), 1)?;
+    over_prompts("prompts of Pass@k", prompts, ks, bootstrap, |of, k, index| of.pass_at_k(k, index))
+}
+
+/// Averages a measure of each prompt, which gets k and the index of the prompt, for several k.
+pub(crate) fn over_prompts<P>(
+    what: &'static str,
+    prompts: &[P],
+    ks: &[usize],
+    bootstrap: &Bootstrap,
+    measure: impl Fn(&P, usize, usize) -> Result<f64, MeasureError>,
+) -> Result<BTreeMap<usize, PassAtK>, MeasureError> {
+    check_count(what, prompts.len(), 1)?;
     let of_k = |&k: &usize| {
-        let each = prompts.iter().enumerate().map(|(index, prompt)| prompt.pass_at_k(k, index));
+        let each = prompts.iter().enumerate().map(|(index, prompt)| measure(prompt, k, index));
         let per_prompt = each.collect::<Result<Vec<f64>, _>>()?;
         let interval = match per_prompt.len() {
             1 => None,

@@ -122,9 +122,12 @@ pub(crate) enum Command {
     Report(ReportArguments),
     /// Sample molecules or completions from a model
     Sample(SampleArguments),
-    /// Compute metrics of files of generated text
+    /// Compute metrics of generated text, or evaluate a model
     ///
-    /// Reads what `grpo sample` writes, recorded completions, and outputs of other programs: TRL's
+    /// With --model, samples completions of held-out prompts, scores them with the reward of a
+    /// configuration, and shows the mean reward with its standard error over the prompts, Pass@k and the
+    /// accuracy of majority votes. Otherwise, reads files:
+    /// what `grpo sample` writes, recorded completions, and outputs of other programs: TRL's
     /// completions (Parquet), REINVENT 4's results (CSV), SMILES files. The same file gives the same
     /// metrics, always. Intervals are 95 % bootstrap intervals over prompts. docs/metrics.md
     /// describes each metric.
@@ -245,6 +248,7 @@ impl Command {
             }
             Self::Merge(MergeArguments { model, adapter, .. }) => (model, Some(adapter)),
             Self::Export(ExportArguments { run, .. }) => (run, None),
+            Self::Eval(arguments) => return arguments.models(),
             _ => return Vec::new(),
         };
         std::iter::once(model).chain(adapter).collect()

@@ -4,6 +4,7 @@ pub(crate) mod compare;
 pub(crate) mod comparison;
 pub(crate) mod comparison_page;
 pub(crate) mod comparison_tables;
+pub(crate) mod completion_line;
 pub(crate) mod dynamics;
 pub(crate) mod eval;
 pub(crate) mod judge;

@@ -1,5 +1,6 @@
 //! The configuration of `grpo train`.
 
+pub(crate) mod evaluated_file;
 pub(crate) mod extensions;
 mod folders;
 pub(crate) mod open_settings;
@@ -27,7 +28,7 @@ use self::folders::with_folders;
 #[cfg(feature = "schema")]
 pub(crate) use self::open_settings::OpenKeys;
 pub(crate) use self::open_settings::{ModelSize, OpenSettings};
-pub(crate) use self::reading::LoadedReward;
+pub(crate) use self::reading::{LoadedReward, reward_layers};
 pub(crate) use self::start::Start;
 use crate::train_file::extensions::Extensions;
 use crate::train_file::prompts::PromptSection;

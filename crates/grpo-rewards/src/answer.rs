@@ -63,17 +63,30 @@ impl AnswerReward {
             Err(reason) => return Outcome::failed(reason),
         };
         let given = self.given(&sample.text);
+        let found = f64::from(u8::from(given.is_some()));
+        let is_right = given.is_some_and(|given| self.is_right(given, &right));
+        verdict(is_right, vec![("answered".into(), found)])
+    }
+
+    /// Returns the answer in a completion in a form that is the same for answers that count as equal, and
+    /// whether it is right for a prompt with these fields. Returns `None` without an answer.
+    pub fn vote(&self, text: &str, fields: &Map<String, Value>) -> Option<(String, bool)> {
+        let given = self.given(text)?;
+        let is_right = self.right(fields).is_ok_and(|right| self.is_right(given, &right));
         let is_boxed = matches!(self.extract, Some(AnswerForm::Boxed));
-        let is_same = |given: &str, right: &str| match is_boxed {
+        let given = if is_boxed { without_latex(given) } else { given.trim().to_owned() };
+        // The sum turns -0 into 0.
+        let answer = number(&given).map_or(given, |number| (number + 0.0).to_string());
+        Some((answer, is_right))
+    }
+
+    fn is_right(&self, given: &str, right: &str) -> bool {
+        let is_boxed = matches!(self.extract, Some(AnswerForm::Boxed));
+        let is_same = |right: &str| match is_boxed {
             true => is_same(&without_latex(given), &without_latex(right)),
             false => is_same(given, right),
         };
-        let is_right = |given| {
-            is_same(given, &right)
-                || self.extracted_from(&right).is_some_and(|right| is_same(given, right))
-        };
-        let found = f64::from(u8::from(given.is_some()));
-        verdict(given.is_some_and(is_right), vec![("answered".into(), found)])
+        is_same(right) || self.extracted_from(right).is_some_and(is_same)
     }
 
     /// Returns the correct answer for a prompt.
@@ -316,6 +329,30 @@ mod tests {
         ] {
             assert!(!is_same(a, b) && !is_same(b, a), "{a} is not {b}");
         }
+    }
+
+    /// Answers that count as equal vote for the same, and each vote is right if the reward says so.
+    #[test]
+    fn equal_answers_are_one_vote() {
+        let (plain, boxed) = (reward(Some(r"is (\S+)")), reward(Some("boxed")));
+        let vote = |reward: &AnswerReward, text: &str| {
+            let sample = sample(text, "0.5");
+            let vote = reward.vote(text, &sample.fields);
+            let is_right = vote.as_ref().is_some_and(|(_, is_right)| *is_right);
+            assert_eq!(reward.score(&[sample])[0].total(), Some(f64::from(u8::from(is_right))));
+            vote
+        };
+        for text in ["It is .50", "is 3, no, it is 1/2"] {
+            assert_eq!(vote(&plain, text), Some(("0.5".to_owned(), true)), "{text}");
+        }
+        assert_eq!(vote(&plain, "It is -0"), Some(("0".to_owned(), false)));
+        assert_eq!(vote(&plain, "It is x"), Some(("x".to_owned(), false)));
+        assert_eq!(vote(&plain, "x"), None);
+        for text in [r"\boxed{\dfrac{1}{2}}", r"\boxed{0.5\!}"] {
+            assert_eq!(vote(&boxed, text), Some(("0.5".to_owned(), true)), "{text}");
+        }
+        // A prompt without an answer has no right one.
+        assert_eq!(plain.vote("is 4", &Map::new()), Some(("4".to_owned(), false)));
     }
 
     /// Ten rows of GSM8K's form, read by hand.

@@ -13,7 +13,7 @@ pub(crate) use self::config::{Composite, reserved_for};
 pub use self::config::{CompositeConfig, CompositePart, check_part_names};
 pub use self::transform::Transform;
 use crate::identity::VALID;
-use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
+use crate::{AnswerReward, ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
 
 /// A weighted sum of rewards: `Σ weight · transform(score)`.
 ///
@@ -84,6 +84,10 @@ impl Reward for CompositeReward {
         self.parts.iter().find_map(|part| {
             part.reward.doubt(fields).map(|why| format!("part '{}': {why}", part.name))
         })
+    }
+
+    fn answer(&self) -> Option<&AnswerReward> {
+        self.parts.iter().find_map(|part| part.reward.answer())
     }
 
     fn is_deterministic(&self) -> bool {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::identity::VALID;
-use crate::{ExternalCalls, Identify, Identity, Outcome, PartName, Reward, RewardInput};
+use crate::{
+    AnswerReward, ExternalCalls, Identify, Identity, Outcome, PartName, Reward, RewardInput,
+};
 
 /// A reward whose inputs have identities, and whose outcomes have the component `valid`.
 pub struct IdentifiedReward {
@@ -107,6 +109,10 @@ impl Reward for IdentifiedReward {
 
     fn doubt(&self, fields: &Map<String, Value>) -> Option<String> {
         self.reward.doubt(fields)
+    }
+
+    fn answer(&self) -> Option<&AnswerReward> {
+        self.reward.answer()
     }
 
     fn is_deterministic(&self) -> bool {

@@ -5,7 +5,7 @@ use std::path::Path;
 use grpo_data::{Completion, Outcome, PartName, Prompt};
 use serde_json::{Map, Value};
 
-use crate::{ExternalCalls, Identity};
+use crate::{AnswerReward, ExternalCalls, Identity};
 
 /// Assigns scores to completions.
 pub trait Reward: Send + Sync {
@@ -47,6 +47,12 @@ pub trait Reward: Send + Sync {
 
     /// Returns why no completion for a prompt with these fields can succeed, if that is so.
     fn doubt(&self, _fields: &Map<String, Value>) -> Option<String> {
+        None
+    }
+
+    /// Returns the reward that extracts answers from completions, if there is one, so that the answers can
+    /// vote.
+    fn answer(&self) -> Option<&AnswerReward> {
         None
     }
 

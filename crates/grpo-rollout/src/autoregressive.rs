@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use grpo_logprob::SamplingDistribution;
 use grpo_model::{LanguageModel, RolloutActivations};
 
-use crate::{Decode, RolloutError, StopRule, StopStrings};
+use crate::{Decode, Report, RolloutError, StopRule, StopStrings};
 
 /// Settings for the autoregressive engine. Unlike an [`EngineRequest`](crate::EngineRequest), they have been
 /// checked against a model: the distribution is over its vocabulary, and the end ids are its own.
@@ -62,6 +62,7 @@ pub struct Autoregressive {
     stop: Option<Arc<dyn StopRule>>,
     interrupt: Arc<AtomicBool>,
     activations: Option<RolloutActivations>,
+    report: Option<Report>,
 }
 
 impl Autoregressive {
@@ -95,7 +96,13 @@ impl Autoregressive {
             return Err(RolloutError::Vocabulary { found, vocabulary });
         }
         settings.fits(longest_prompt, model.context_length())?;
-        Ok(Self { settings, stop: None, interrupt: Arc::default(), activations: None })
+        Ok(Self {
+            settings,
+            stop: None,
+            interrupt: Arc::default(),
+            activations: None,
+            report: None,
+        })
     }
 
     /// Adds a rule that ends completions, in addition to end ids and the length limit.
@@ -122,6 +129,15 @@ impl Autoregressive {
 
     pub(crate) fn activations(&self) -> Option<&RolloutActivations> {
         self.activations.as_ref()
+    }
+
+    pub(crate) fn with_report(self, report: Report) -> Self {
+        Self { report: Some(report), ..self }
+    }
+
+    /// Reports a finished completion.
+    pub(crate) fn report(&self) {
+        self.report.iter().for_each(|report| report());
     }
 
     pub(crate) fn with_interrupt(self, interrupt: Arc<AtomicBool>) -> Self {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use grpo_data::{Completion, Group, Prompt};
 use grpo_model::{Frozen, RolloutActivations};
 
-use crate::{Engine, EngineFactory, EngineRequest, RolloutError, StepKey, TurnRequest};
+use crate::{Engine, EngineFactory, EngineRequest, Report, RolloutError, StepKey, TurnRequest};
 
 /// Creates an engine with a factory, and checks everything that it returns: an engine that returns another number of
 /// groups, completions or turns than requested, or those of other prompts, fails with [`RolloutError::Broken`].
@@ -86,6 +86,11 @@ impl<M: 'static> Engine<M> for Checked<M> {
 
     fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Engine<M>> {
         Arc::new(Self::new(self.engine.interrupted_by(flag), self.group_size))
+    }
+
+    fn reporting(&self, report: Report) -> Option<Arc<dyn Engine<M>>> {
+        let engine = self.engine.reporting(report)?;
+        Some(Arc::new(Self::new(engine, self.group_size)))
     }
 
     fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Engine<M>>> {

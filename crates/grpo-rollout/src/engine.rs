@@ -34,6 +34,9 @@ pub struct TurnRequest<'a> {
     pub turn: usize,
 }
 
+/// Called for each finished completion.
+pub type Report = Arc<dyn Fn() + Send + Sync>;
+
 /// Samples completions from a frozen policy.
 ///
 /// Each token of an engine that repeats completions is determined by the policy and by (seed, purpose,
@@ -89,6 +92,13 @@ pub trait Engine<M>: fmt::Debug + Send + Sync {
     /// Returns a copy of the engine that stops with [`RolloutError::Interrupted`] shortly after
     /// `flag` is set.
     fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Engine<M>>;
+
+    /// Returns a copy of the engine that calls `report` whenever [`Self::sample`] has finished a completion,
+    /// perhaps from several threads, if it can. Only for displays.
+    fn reporting(&self, report: Report) -> Option<Arc<dyn Engine<M>>> {
+        let _ = report;
+        None
+    }
 
     /// Returns a copy of the engine that keeps the activations of completions for training, if it can.
     /// Those of a rollout replace those of the one before.

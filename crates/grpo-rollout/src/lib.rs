@@ -16,7 +16,7 @@ mod stop;
 pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
 pub use checked::{check_groups, create_checked};
 pub use distributed::Distributed;
-pub use engine::{Engine, EngineFactory, EngineRequest, StepKey, TurnRequest};
+pub use engine::{Engine, EngineFactory, EngineRequest, Report, StepKey, TurnRequest};
 pub use episode::{Episode, EpisodeFactory, Next};
 pub use episode_kind::{EpisodeConfig, EpisodeKind, EpisodeSection};
 pub use error::RolloutError;

@@ -8,7 +8,7 @@ use grpo_model::{Frozen, LanguageModel, RolloutActivations};
 
 use crate::sampling_loop::Rollout;
 use crate::{
-    Autoregressive, Engine, EngineFactory, EngineRequest, NextTokens, RolloutError,
+    Autoregressive, Engine, EngineFactory, EngineRequest, NextTokens, Report, RolloutError,
     RolloutSettings, StepKey, TurnRequest,
 };
 
@@ -67,6 +67,10 @@ impl<M: LanguageModel> Engine<M> for Autoregressive {
 
     fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Engine<M>> {
         Arc::new(self.clone().with_interrupt(interrupt))
+    }
+
+    fn reporting(&self, report: Report) -> Option<Arc<dyn Engine<M>>> {
+        Some(Arc::new(self.clone().with_report(report)))
     }
 
     fn keeping(&self, activations: RolloutActivations) -> Option<Arc<dyn Engine<M>>> {

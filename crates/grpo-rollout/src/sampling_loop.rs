@@ -277,6 +277,7 @@ impl<'a, M: LanguageModel> Worker<'a, M> {
             let completion = row.completion(self.rollout.key, self.rollout.engine);
             self.cache.close_kept(slot, completion.ids());
             self.finished.push((index, completion));
+            self.rollout.engine.report();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Evaluation of files of generated text. The reward plays no role, unless the file contains it.
 
+mod by_field;
 mod generations;
 mod pass_rule;
 mod records;
@@ -11,16 +12,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use grpo_data::counted;
-use grpo_data::statistics::mean;
-use grpo_eval::MeasureError;
+use grpo_data::statistics::{mean, standard_error};
 use grpo_eval::stats::{Bootstrap, Direction};
+use grpo_eval::{MeasureError, PassAtK};
 
+pub use self::by_field::{FieldGroup, by_field};
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
 pub use self::pass_rule::PassRule;
 pub use self::records::references;
 pub use self::rows::row;
 pub use self::rows::{CompletionRow, CompletionRows, RowFormat, TEXT_ROWS};
-pub use self::text::TEXT_SUITE;
+pub use self::text::{TEXT_SUITE, accuracy};
 use crate::output::{four_decimals, say_aside};
 
 /// A set of metrics for one kind of text.
@@ -127,20 +129,25 @@ fn fits(pattern: &str, metric: &str) -> bool {
     }
 }
 
-/// Default of `--pass`.
-pub const DEFAULT_PASS: &str = "quality";
+/// Default of `--pass` for texts with other scores than 0 and 1, or without any.
+const DEFAULT_PASS: &str = "quality";
+/// Default of `--pass` for texts with scores of 0 and 1 only.
+const PASS_OF_JUDGED: &str = "score:1";
+/// Default values of k, as far as there are samples.
+const DEFAULT_KS: [usize; 3] = [1, 5, 10];
 
 /// Options of `grpo eval` that affect the metrics.
 #[derive(Clone, Debug, Args)]
 pub struct SuiteOptions {
-    /// Numbers of samples for Pass@k, comma-separated [default: 1, 5 and 10, as far as there are
-    /// samples]
+    /// Numbers of samples for Pass@k and Majority@k, comma-separated [default: 1, 5 and 10, as far as
+    /// there are samples, with --model also the number of completions per prompt]
     #[arg(short, value_name = "K", value_delimiter = ',', help_heading = "Metrics")]
     pub k: Vec<usize>,
     /// When a completion passes, comma-separated: `quality` (length and repetition), `exact` (equals a
     /// reference), `answer` (contains the answer, as in the reward of this type), `score:X` (at least X), `relevance:X` (similarity to the prompt), `pattern:REGEX`
-    #[arg(long, value_name = "RULES", default_value = DEFAULT_PASS, help_heading = "Metrics")]
-    pub pass: String,
+    /// [default: `score:1` if all scores are 0 or 1, otherwise `quality`]
+    #[arg(long, value_name = "RULES", help_heading = "Metrics")]
+    pub pass: Option<String>,
     /// How a completion marks its answer, for `--pass answer`: `####`, `boxed`, or a regular expression,
     /// of whose last match the first group counts [default: the entire completion]
     #[arg(long, value_name = "REGEX", help_heading = "Metrics")]
@@ -155,7 +162,7 @@ pub struct SuiteOptions {
     /// sentence-transformers
     #[arg(long, value_name = "FOLDER|NAME", help_heading = "Metrics")]
     pub bertscore: Option<PathBuf>,
-    /// Seed of the bootstrap intervals
+    /// Seed of the bootstrap intervals, and of the samples with --model
     #[arg(long, default_value_t = 42, help_heading = "Metrics")]
     pub seed: u64,
 }
@@ -164,7 +171,7 @@ impl Default for SuiteOptions {
     fn default() -> Self {
         Self {
             k: Vec::new(),
-            pass: DEFAULT_PASS.to_owned(),
+            pass: None,
             extract: None,
             references: None,
             training: None,
@@ -183,9 +190,7 @@ impl SuiteOptions {
             let ks: Vec<String> = k.iter().map(usize::to_string).collect();
             words.push(format!("-k={}", ks.join(",")));
         }
-        if pass != DEFAULT_PASS {
-            words.push(format!("--pass={pass}"));
-        }
+        words.extend(pass.iter().map(|pass| format!("--pass={pass}")));
         words.extend(extract.iter().map(|extract| format!("--extract={extract}")));
         let files = [("references", references), ("training", training), ("bertscore", bertscore)];
         for (option, file) in files {
@@ -195,6 +200,39 @@ impl SuiteOptions {
             words.push(format!("--seed={seed}"));
         }
         words
+    }
+
+    /// Returns the options with the rule for texts that pass if their score is 1, if they are judged in this
+    /// way ([`Generations::are_judged`]) and `--pass` has no other rule.
+    #[must_use]
+    pub fn with_pass_for(&self, are_judged: bool) -> Self {
+        let default = || are_judged.then(|| PASS_OF_JUDGED.to_owned());
+        Self { pass: self.pass.clone().or_else(default), ..self.clone() }
+    }
+
+    /// Checks the rule that decides which texts pass.
+    ///
+    /// # Errors
+    /// Returns an error if a condition is unknown or its value is out of range.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.pass_rule().map(drop)
+    }
+
+    /// Returns the numbers of samples for Pass@k if every prompt has at least `fewest`.
+    pub fn ks(&self, fewest: usize) -> Vec<usize> {
+        match self.k.is_empty() {
+            true => DEFAULT_KS.into_iter().filter(|k| *k <= fewest).collect(),
+            false => self.k.clone(),
+        }
+    }
+
+    /// Returns the rule that decides which texts pass, as `--pass` has it.
+    pub fn pass_name(&self) -> &str {
+        self.pass.as_deref().unwrap_or(DEFAULT_PASS)
+    }
+
+    fn pass_rule(&self) -> anyhow::Result<PassRule> {
+        PassRule::parse(self.pass_name(), self.extract.as_deref())
     }
 
     /// Returns the files that the options name, which no output may replace.
@@ -209,7 +247,7 @@ impl SuiteOptions {
     pub fn refuse_text_options(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.k.is_empty()
-                && self.pass == DEFAULT_PASS
+                && self.pass.is_none()
                 && self.extract.is_none()
                 && self.bertscore.is_none(),
             "-k, --pass, --extract and --bertscore are only used by the suite `text`; remove them"
@@ -227,6 +265,8 @@ pub struct Measured {
     pub intervals: BTreeMap<String, [f64; 2]>,
     /// Values per prompt, for comparisons in pairs. Each has a value for every prompt.
     pub per_prompt: BTreeMap<String, Vec<f64>>,
+    /// Values per prompt of means over the prompts that have one, if some have none.
+    pub per_some_prompts: BTreeMap<String, Vec<Option<f64>>>,
     /// Values per text of metrics that are means over texts, for comparisons without pairs.
     pub per_text: BTreeMap<String, Vec<f64>>,
 }
@@ -245,6 +285,14 @@ impl Measured {
         self.per_prompt.insert(name.to_owned(), per_prompt);
     }
 
+    /// Adds Pass@k or Majority@k with its interval.
+    pub fn add_at_k(&mut self, name: &str, at_k: &PassAtK) {
+        if let Some(interval) = &at_k.interval {
+            self.intervals.insert(name.to_owned(), [interval.low, interval.high]);
+        }
+        self.add_mean(name, at_k.per_prompt.clone());
+    }
+
     /// Adds the number of texts without a score, if there are any. The other scores are those of the
     /// texts that have one.
     pub fn add_unscored(&mut self, unscored: usize) {
@@ -259,8 +307,26 @@ impl Measured {
             None => {
                 let some: Vec<f64> = per_prompt.iter().flatten().copied().collect();
                 self.add(name, (!some.is_empty()).then(|| mean(&some)));
+                self.per_some_prompts.insert(name.to_owned(), per_prompt.to_vec());
             }
         }
+    }
+
+    /// Returns the values per prompt of a mean over prompts.
+    pub fn of_prompts(&self, name: &str) -> Option<Vec<Option<f64>>> {
+        let of_all = || Some(self.per_prompt.get(name)?.iter().copied().map(Some).collect());
+        of_all().or_else(|| self.per_some_prompts.get(name).cloned())
+    }
+
+    /// Returns the standard errors of means over prompts. The texts of a prompt depend on each other, so
+    /// each prompt counts as one value.
+    pub fn standard_errors(&self) -> BTreeMap<&str, f64> {
+        let names = self.per_prompt.keys().chain(self.per_some_prompts.keys());
+        let of = |name: &str| {
+            let values: Vec<f64> = self.of_prompts(name)?.into_iter().flatten().collect();
+            (values.len() > 1).then(|| standard_error(&values))
+        };
+        names.filter_map(|name| Some((name.as_str(), of(name)?))).collect()
     }
 
     /// Adds a bootstrap interval for each metric with values per prompt that has none.
@@ -276,5 +342,35 @@ impl Measured {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The jackknife: the error of a mean follows from the means without one of the prompts.
+    #[test]
+    fn standard_errors_are_those_of_the_jackknife() {
+        let values = [Some(0.25), None, Some(1.0), Some(0.0), Some(0.75), None, Some(0.75)];
+        let mut measured = Measured::default();
+        measured.add_mean_of_some("some", &values);
+        let with: Vec<f64> = values.iter().flatten().copied().collect();
+        measured.add_mean("all", with.clone());
+        let n = with.len() as f64;
+        let sum: f64 = with.iter().sum();
+        let without: Vec<f64> = with.iter().map(|value| (sum - value) / (n - 1.0)).collect();
+        let center = without.iter().sum::<f64>() / n;
+        let squares: f64 = without.iter().map(|mean| (mean - center).powi(2)).sum();
+        let expected = (squares * (n - 1.0) / n).sqrt();
+        let errors = measured.standard_errors();
+        for name in ["some", "all"] {
+            assert!((errors[name] - expected).abs() < 1e-12, "{name}: {errors:?} {expected}");
+            assert!((measured.metrics[name] - sum / n).abs() < 1e-12);
+        }
+        // One value has no error.
+        let mut single = Measured::default();
+        single.add_mean("single", vec![0.5]);
+        assert!(single.standard_errors().is_empty());
     }
 }

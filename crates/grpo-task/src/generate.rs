@@ -1,16 +1,17 @@
 //! Sampling outside training.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use grpo_data::{Codec, Completion, Group, Prompt, Purpose, counted};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Autoregressive, Decode, Engine, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Decode, Engine, Report, RolloutSettings, StepKey};
 
 use crate::args::SampleArguments;
 use crate::models::Loaded;
-use crate::phase::Phase;
+use crate::phase::{Phase, progress};
 
 /// Sampling settings outside training.
 pub struct Generation {
@@ -72,9 +73,20 @@ pub fn generate<M: LanguageModel>(
         .context("sampling")?;
     let key =
         StepKey { seed: generation.seed, purpose: Purpose::EVALUATION, step: 0, policy_version: 0 };
-    let count = prompts.len() as u64 * u64::from(number);
+    let count = prompts.len() * number as usize;
     let _phase = Phase::begin(format!("sampling {}", counted(count, "completion")));
-    Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
+    let policy = Frozen::snapshot(model);
+    Ok(match Engine::<M>::reporting(&rollout, show_finished(count)) {
+        Some(reporting) => reporting.sample(&policy, prompts, key)?,
+        None => rollout.sample(&policy, prompts, key)?,
+    })
+}
+
+/// Returns a report that shows how many of `all` completions are finished, as the progress of the current
+/// phase.
+pub fn show_finished(all: usize) -> Report {
+    let finished = AtomicUsize::new(0);
+    Arc::new(move || progress(finished.fetch_add(1, Ordering::Relaxed) + 1, all))
 }
 
 /// Says how many of the sampled ids have no token, or returns `None` if all have one. End tokens are not

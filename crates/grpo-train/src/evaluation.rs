@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use grpo_data::{Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Distributed, Engine, EngineFactory, StepKey};
+use grpo_rollout::{Distributed, Engine, EngineFactory, Report, StepKey};
 use grpo_runtime::Ranks;
 
 use crate::error::refuse_failures;
@@ -58,6 +58,13 @@ impl<M: LanguageModel> Evaluation<M> {
             max_failed: config.train.max_failed_rewards,
             group_size: config.eval.group_size,
         })
+    }
+
+    /// Makes [`Self::of`] call `report` for each finished completion, if the engine can.
+    #[must_use]
+    pub fn reporting(self, report: Report) -> Self {
+        let sampler = self.sampler.reporting(report);
+        Self { sampler: sampler.unwrap_or(self.sampler), ..self }
     }
 
     /// Makes [`Self::of`] return [`TrainError::Interrupted`] shortly after `flag` is set.

@@ -16,6 +16,7 @@ mod early_failures;
 mod endings;
 mod engagement;
 mod eval;
+mod eval_model;
 mod evaluation;
 mod explain;
 #[path = "../../../grpo-servers/tests/it/vllm/fake.rs"]

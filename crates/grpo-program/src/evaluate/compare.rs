@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use grpo_report::{comparison_charts, render_comparison};
-use grpo_task::eval::{Generations, SuiteOptions};
+use grpo_task::eval::{Generations, SuiteOptions, TEXT_SUITE};
 use grpo_task::output::{
     FileInPlace, Formats, SVG, command_line, create_folder, refuse_same, say, table,
 };
@@ -157,8 +157,15 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
     suite.prepare(first_file, &mut first)?;
     let phase = Phase::begin("evaluating the files");
-    let compared =
-        Compared::new(&methods, first, &suite, &arguments.options, &columns, objectives)?;
+    // All files have the same rule, so that they can be compared. Another error of a file follows.
+    let is_judged = |file: &PathBuf| {
+        Generations::read(file, &columns).is_ok_and(|generations| generations.are_judged())
+    };
+    let are_judged = suite.name == TEXT_SUITE.name
+        && first.are_judged()
+        && methods.iter().flat_map(|of| &of.files).skip(1).all(is_judged);
+    let options = arguments.options.with_pass_for(are_judged);
+    let compared = Compared::new(&methods, first, &suite, &options, &columns, objectives)?;
     drop(phase);
     let needs_page =
         arguments.svg.is_some() || outputs.iter().any(|(_, format)| matches!(format, Format::Html));

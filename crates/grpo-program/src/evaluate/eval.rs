@@ -1,28 +1,31 @@
-//! `grpo eval`: computes metrics of files of generated text.
+//! `grpo eval`: computes metrics of files of generated text, or of a model's completions.
 
 mod rewarded;
+mod sampled;
+mod tables;
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use grpo_data::FileOrigin;
 use grpo_data::statistics::{mean, standard_error};
 use grpo_eval::stats::Direction;
-use grpo_task::config::nearest;
+use grpo_task::config::{self, nearest};
 use grpo_task::eval::{
-    Columns, DEFAULT_PASS, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE,
+    Columns, FieldGroup, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE, by_field,
 };
-use grpo_task::output::{FileInPlace, JSON, say, say_aside, table};
+use grpo_task::output::{FileInPlace, Formats, JSON, say_aside};
 use grpo_task::phase::Phase;
 use grpo_task::task::Tasks;
 use grpo_task::visible::data_output;
 use serde_json::{Map, Value, json};
 
-use crate::train_file::LoadedReward;
-use rewarded::Rewarded;
+use self::rewarded::Rewarded;
+use self::sampled::SampledArguments;
+use self::tables::{show, show_groups};
+use crate::train_file::{LoadedReward, reward_layers};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -31,11 +34,15 @@ use rewarded::Rewarded;
   grpo eval sums.jsonl --pass answer --extract '#### (-?[0-9.]+)' --reference-column solution
   grpo eval molecules.smi --suite molecules --references test.smi --training train.smi
   grpo eval replies.jsonl --reward configs/replies/grpo-hybrid.toml
-  grpo eval greedy.jsonl --gate 'rouge_l > 0.3' -o gate.json")]
+  grpo eval greedy.jsonl --gate 'rouge_l > 0.3' -o gate.json
+  grpo eval --model runs/text/model --reward configs/text/grpo.toml --data held-out.jsonl -n 8 --by level -o scored.jsonl
+  grpo eval --model Qwen/Qwen3-0.6B --data hf://datasets/openai/gsm8k/main/test-00000-of-00001.parquet --reward answer --set reward.extract='####' --samples 200")]
 pub(crate) struct EvalArguments {
     /// Files of generated text: JSON lines, Parquet, CSV, or one text per line (.smi, .txt)
-    #[arg(required = true, value_name = "FILE", help_heading = "Input")]
+    #[arg(required_unless_present = "model", value_name = "FILE", help_heading = "Input")]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    sampled: SampledArguments,
     /// Metrics to compute [default: what fits the file: `molecules` for .smi files,
     /// columns named smiles, and texts that are SMILES, `infill` for the output of `grpo fill`, otherwise `text`]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
@@ -44,16 +51,31 @@ pub(crate) struct EvalArguments {
     options: SuiteOptions,
     #[command(flatten)]
     columns: ColumnArguments,
-    /// Configuration file with a [reward] section: the texts are scored, and each component is a metric
-    #[arg(long, value_name = "CONFIG", conflicts_with = "score_column", help_heading = "Metrics")]
+    /// Configuration file with a [reward] section, or a type of reward such as `answer`: the texts are
+    /// scored, and each component is a metric. With --model, the sections [data], [sampling],
+    /// [rollout] and [eval] of the file apply too
+    #[arg(
+        long,
+        value_name = "CONFIG|TYPE",
+        conflicts_with = "score_column",
+        help_heading = "Metrics"
+    )]
     reward: Option<PathBuf>,
+    /// Override a key of the configuration of --reward, e.g. reward.extract='####'; repeatable
+    #[arg(long, value_name = "KEY=VALUE", requires = "reward", help_heading = "Metrics")]
+    set: Vec<String>,
+    /// Show the scores and Pass@k for each value of this key of the records, e.g. `level`; a dot leads
+    /// into nested objects
+    #[arg(long, value_name = "FIELD", help_heading = "Metrics")]
+    by: Option<String>,
     /// Bound of a metric, for example 'rouge_l > 0.3'; the exit code is 1 if it does not hold;
     /// repeatable
     #[arg(long, value_name = "BOUND", help_heading = "Metrics")]
     gate: Vec<String>,
-    /// Write the metrics to this file (JSON)
+    /// Write the metrics (.json) or, with --model, the scored completions (.jsonl) to this file;
+    /// repeatable
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    output: Vec<PathBuf>,
     /// Print the metrics as JSON instead of a table
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -63,29 +85,83 @@ pub(crate) struct EvalArguments {
 }
 
 impl EvalArguments {
-    /// Creates the output file, if any.
+    /// Returns the model and the adapter, which may be names of the hub.
+    pub(crate) fn models(&mut self) -> Vec<&mut PathBuf> {
+        self.sampled.models()
+    }
+
+    /// Returns the files of metrics among those of `-o`, and the others.
+    fn outputs(&self) -> (Vec<&PathBuf>, Vec<&PathBuf>) {
+        self.output.iter().partition(|path| FileOrigin::new(path).1 != "jsonl")
+    }
+
+    /// Creates the file of metrics, if any.
     fn create_output(&self) -> anyhow::Result<Option<FileInPlace>> {
-        let inputs = self.files.iter().chain(&self.reward).chain(self.options.files());
+        let named = [&self.sampled.data, &self.reward].into_iter().flatten();
+        let inputs = self.files.iter().chain(named).chain(self.options.files());
         let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
-        let create = |path: &PathBuf| FileInPlace::create_beside(path, JSON, &inputs, self.force);
-        self.output.as_ref().map(create).transpose()
+        let create = |path: &&PathBuf| FileInPlace::create_beside(path, JSON, &inputs, self.force);
+        self.outputs().0.first().map(create).transpose()
     }
 
     /// Checks the values that do not depend on the files.
     pub(crate) fn check(&self, tasks: &Tasks) -> anyhow::Result<()> {
         self.gate.iter().try_for_each(|gate| Gate::parse(gate).map(drop))?;
-        self.output.iter().try_for_each(|path| JSON.require("-o", path).map(drop))?;
+        let formats = if self.sampled.model.is_some() { METRICS_OR_COMPLETIONS } else { JSON };
+        let (metrics, completions) = self.outputs();
+        let json = if completions.is_empty() || self.sampled.model.is_none() {
+            self.output.iter().collect()
+        } else {
+            metrics.clone()
+        };
+        json.iter().try_for_each(|path| formats.require("-o", path).map(drop))?;
+        for of_kind in [metrics, completions] {
+            if let [one, other, ..] = of_kind[..] {
+                anyhow::bail!(
+                    "-o {} and -o {} would have the same contents; remove one",
+                    one.display(),
+                    other.display()
+                );
+            }
+        }
+        self.sampled.check(self.reward.is_some(), &self.options)?;
         self.suite.iter().try_for_each(|name| suite_named(tasks, name).map(drop))
+    }
+
+    /// Reads the reward of `--reward`.
+    fn read_reward(&self, tasks: &Tasks) -> anyhow::Result<Option<LoadedReward>> {
+        let none = config::Command { name: "", keys: Vec::new() };
+        let read = |reward: &PathBuf| {
+            LoadedReward::of(reward_layers(reward, &none, &self.set, tasks)?, tasks)
+        };
+        self.reward.as_ref().map(read).transpose()
     }
 
     /// Returns the options that affect the metrics and differ from their defaults, as words of a command
     /// line.
-    fn settings(&self) -> Value {
+    fn settings(&self, options: &SuiteOptions) -> Value {
         let reward = self.reward.iter().map(|path| format!("--reward={}", path.display()));
-        let words = self.columns.words().into_iter().chain(self.options.words()).chain(reward);
+        let set = self.set.iter().map(|pair| format!("--set={pair}"));
+        let words =
+            self.columns.words().into_iter().chain(options.words()).chain(reward).chain(set);
         words.collect::<Vec<String>>().into()
     }
+
+    /// Returns the groups of `--by`, if it is given.
+    fn groups(&self, all: &Generations, measured: &Measured) -> anyhow::Result<Option<Groups>> {
+        let of = |field: &String| Ok((field.clone(), by_field(all, field, measured)?));
+        self.by.as_ref().map(of).transpose()
+    }
 }
+
+/// A field and the metrics for each of its values.
+type Groups = (String, Vec<FieldGroup>);
+
+/// Contents of the files of `-o` with `--model`.
+const METRICS_OR_COMPLETIONS: Formats = Formats {
+    written: "metrics in JSON, or completions in JSON lines",
+    endings: &["json", "jsonl"],
+};
 
 /// Names of keys or columns.
 #[derive(Clone, Debug, Default, Args)]
@@ -157,8 +233,8 @@ impl Gate {
         })
     }
 
-    /// Returns the JSON entry and whether the gate is passed.
-    fn check(&self, measured: &Measured, file: &Path) -> anyhow::Result<(Value, bool)> {
+    /// Returns the JSON entry, which says whether the gate is passed.
+    fn check(&self, measured: &Measured, file: &Path) -> anyhow::Result<Value> {
         let value = *measured.metrics.get(&self.metric).with_context(|| {
             let known: Vec<String> = measured.metrics.keys().cloned().collect();
             let hint = match nearest(&known, &self.metric) {
@@ -170,8 +246,9 @@ impl Gate {
         let passed = self.passes.oriented(value) > self.passes.oriented(self.bound);
         let Self { metric, passes, bound } = self;
         let sign = if *passes == Direction::HigherIsBetter { ">" } else { "<" };
-        let entry = json!({"metric": metric, "value": value, "bound": format!("{sign} {bound}"), "passed": passed});
-        Ok((entry, passed))
+        Ok(
+            json!({"metric": metric, "value": value, "bound": format!("{sign} {bound}"), "passed": passed}),
+        )
     }
 }
 
@@ -227,16 +304,23 @@ pub(crate) fn suite_named(tasks: &Tasks, name: &str) -> anyhow::Result<Suite> {
 }
 
 pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    arguments.check(tasks)?;
     let gates =
         arguments.gate.iter().map(|gate| Gate::parse(gate)).collect::<Result<Vec<_>, _>>()?;
-    let whole = arguments.reward.is_some();
+    match &arguments.sampled.model {
+        Some(model) => sampled::run(arguments, model, &gates, tasks),
+        None => of_files(arguments, &gates, tasks),
+    }
+}
+
+/// Evaluates files.
+fn of_files(arguments: &EvalArguments, gates: &[Gate], tasks: &Tasks) -> anyhow::Result<()> {
+    let whole = arguments.reward.is_some() || arguments.by.is_some();
     let columns = Columns { whole, ..arguments.columns.columns(tasks) };
-    let reward = arguments.reward.as_deref();
-    let reward = reward.map(|path| LoadedReward::read(path, &[], tasks)).transpose()?;
+    let reward = arguments.read_reward(tasks)?;
     let output = arguments.create_output()?;
     let mut entries = Vec::new();
     let mut all = Vec::new();
-    let mut passed = true;
     for file in &arguments.files {
         let _phase = Phase::begin(format!("evaluating {}", file.display()));
         let mut generations = Generations::read(file, &columns)?;
@@ -246,26 +330,63 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         let rewarded = reward.as_ref();
         let rewarded = rewarded.map(|reward| Rewarded::new(reward, file, &mut generations, tasks));
         let rewarded = rewarded.transpose()?;
-        let measure = || -> anyhow::Result<Measured> {
-            let mut measured = (suite.measure)(&generations, &arguments.options)?;
+        let are_judged = suite.name == TEXT_SUITE.name && generations.are_judged();
+        let options = arguments.options.with_pass_for(are_judged);
+        let measure = || -> anyhow::Result<(Measured, Option<Groups>)> {
+            let mut measured = (suite.measure)(&generations, &options)?;
             if let Some(rewarded) = &rewarded {
-                rewarded.add_to(&mut measured);
-                measured.add_intervals(arguments.options.seed)?;
+                rewarded.add_to(&mut measured, &options)?;
+                measured.add_intervals(options.seed)?;
             }
-            Ok(measured)
+            let groups = arguments.groups(&generations, &measured)?;
+            Ok((measured, groups))
         };
-        let measured = measure().with_context(|| file.display().to_string())?;
-        let checked = gates.iter().map(|gate| gate.check(&measured, file));
-        let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
-        passed &= checked.iter().all(|(_, passed)| *passed);
-        entries.push(entry(file, &suite, &measured, &checked, arguments));
-        all.push((file, suite, measured));
+        let (measured, groups) = measure().with_context(|| file.display().to_string())?;
+        let subject = vec![
+            ("file", file.to_string_lossy().into()),
+            ("suite", suite.name.into()),
+            ("settings", arguments.settings(&options)),
+        ];
+        entries.push(entry(subject, &measured, groups.as_ref(), &checked(gates, &measured, file)?));
+        let passed = options.pass.and_then(|_| passed_line(file, &measured));
+        all.push((file, suite, measured, groups, passed));
     }
+    let result = report(arguments, entries, output, || {
+        let shown: Vec<_> =
+            all.iter().map(|(file, suite, measured, ..)| (*file, suite, measured)).collect();
+        show(&shown);
+        for (file, .., groups, _) in &all {
+            if let Some((field, groups)) = groups {
+                let title = (all.len() > 1).then(|| file.display().to_string());
+                show_groups(title.as_deref(), field, groups);
+            }
+        }
+    })?;
+    let passed = all.iter().filter_map(|(.., passed)| passed.as_ref());
+    passed.for_each(|line| say_aside(format_args!("{line}")));
+    end(&result)
+}
+
+/// Checks the gates of a file or model.
+fn checked(gates: &[Gate], measured: &Measured, of: &Path) -> anyhow::Result<Vec<Value>> {
+    gates.iter().map(|gate| gate.check(measured, of)).collect()
+}
+
+/// Writes the metrics of all entries, and prints them or calls `show`. Returns what was written.
+fn report(
+    arguments: &EvalArguments,
+    mut entries: Vec<Map<String, Value>>,
+    output: Option<FileInPlace>,
+    show: impl FnOnce(),
+) -> anyhow::Result<Map<String, Value>> {
+    let gates = |entry: &Map<String, Value>| entry.get("gates").and_then(Value::as_array).cloned();
+    let gates: Vec<Value> = entries.iter().filter_map(gates).flatten().collect();
     let mut result = match entries.len() {
         1 => entries.remove(0),
         _ => Map::from_iter([("files".to_owned(), entries.into())]),
     };
     if !gates.is_empty() {
+        let passed = gates.iter().all(|gate| gate["passed"] == true);
         result.insert("passed".to_owned(), passed.into());
     }
     let text = serde_json::to_string_pretty(&result).context("the metrics are finite")? + "\n";
@@ -274,17 +395,21 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
     }
     match arguments.json {
         true => data_output().write_all(text.as_bytes()).context("cannot write the metrics")?,
-        false => show(&all),
+        false => show(),
     }
-    if arguments.options.pass != DEFAULT_PASS {
-        all.iter()
-            .filter_map(|(file, _, measured)| passed_line(file, measured))
-            .for_each(|line| say_aside(format_args!("{line}")));
-    }
-    for gate in gate_lines(&result) {
+    Ok(result)
+}
+
+/// Prints the gates.
+///
+/// # Errors
+/// Returns an error if one is not passed.
+fn end(result: &Map<String, Value>) -> anyhow::Result<()> {
+    for gate in gate_lines(result) {
         say_aside(format_args!("{gate}"));
     }
-    anyhow::ensure!(passed, "the evaluation did not pass its gates");
+    let failed = result.get("passed").is_some_and(|passed| passed == false);
+    anyhow::ensure!(!failed, "the evaluation did not pass its gates");
     Ok(())
 }
 
@@ -327,75 +452,38 @@ fn gate_lines(result: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-/// Returns the JSON entry of a file.
+/// Returns the JSON entry of a file or model, which begins with the keys of `subject`.
 fn entry(
-    file: &Path,
-    suite: &Suite,
+    subject: Vec<(&str, Value)>,
     measured: &Measured,
-    gates: &[(Value, bool)],
-    arguments: &EvalArguments,
+    groups: Option<&Groups>,
+    gates: &[Value],
 ) -> Map<String, Value> {
-    let Measured { metrics, intervals, per_prompt, per_text: _ } = measured;
-    let mut entry = Map::from_iter([
-        ("file".to_owned(), file.to_string_lossy().into()),
-        ("suite".to_owned(), suite.name.into()),
-        ("settings".to_owned(), arguments.settings()),
-        ("metrics".to_owned(), json!(metrics)),
-        ("intervals".to_owned(), json!(intervals)),
-        ("standard_errors".to_owned(), json!(standard_errors(per_prompt))),
-        ("per_prompt".to_owned(), json!(per_prompt)),
-    ]);
+    let errors = measured.standard_errors();
+    let Measured { metrics, intervals, per_prompt, .. } = measured;
+    let of_all = [
+        ("metrics", json!(metrics)),
+        ("intervals", json!(intervals)),
+        ("standard_errors", json!(errors)),
+        ("per_prompt", json!(per_prompt)),
+    ];
+    let keys = subject.into_iter().chain(of_all);
+    let mut entry: Map<String, Value> = keys.map(|(key, value)| (key.to_owned(), value)).collect();
+    if let Some((field, groups)) = groups {
+        let group = |group: &FieldGroup| {
+            let of = |index: usize| -> Map<String, Value> {
+                let means = group.means.iter().filter(|(_, of)| of[index].is_finite());
+                means.map(|(name, of)| (name.clone(), of[index].into())).collect()
+            };
+            let value =
+                json!({"prompts": group.prompts, "metrics": of(0), "standard_errors": of(1)});
+            (group.value.clone(), value)
+        };
+        let groups: Map<String, Value> = groups.iter().map(group).collect();
+        entry.insert("by".to_owned(), json!({field: groups}));
+    }
     if !gates.is_empty() {
-        let gates: Vec<&Value> = gates.iter().map(|(entry, _)| entry).collect();
         entry.insert("gates".to_owned(), json!(gates));
     }
     entry
-}
-
-/// Returns the standard errors of metrics that are means over prompts.
-fn standard_errors(per_prompt: &BTreeMap<String, Vec<f64>>) -> BTreeMap<&str, f64> {
-    let several = per_prompt.iter().filter(|(_, values)| values.len() > 1);
-    several.map(|(name, values)| (name.as_str(), standard_error(values))).collect()
-}
-
-/// Prints a table with a column per file.
-fn show(all: &[(&PathBuf, Suite, Measured)]) {
-    let mut names: Vec<&String> = all.iter().flat_map(|(.., of)| of.metrics.keys()).collect();
-    names.sort();
-    names.dedup();
-    let file_names = all.iter().map(|(file, ..)| {
-        let name = |file: &PathBuf| file.file_name().map(OsStr::to_os_string);
-        let is_unique = all.iter().filter(|(other, ..)| name(other) == name(file)).count() < 2;
-        let short = name(file).filter(|_| is_unique);
-        short.unwrap_or_else(|| file.as_os_str().to_owned()).to_string_lossy().into_owned()
-    });
-    let header: Vec<String> = std::iter::once("metric".to_owned())
-        .chain(file_names)
-        .chain(["better", "unit or range"].map(str::to_owned))
-        .collect();
-    let rows = names.iter().map(|name| {
-        let cell = |suite: &Suite, of: &Measured| {
-            let shown = |value: &f64| suite.shown(name, *value);
-            match (of.metrics.get(*name), of.intervals.get(*name)) {
-                (Some(value), Some([low, high])) => {
-                    format!("{} [{}, {}]", shown(value), shown(low), shown(high))
-                }
-                (Some(value), None) => shown(value),
-                (None, _) => String::new(),
-            }
-        };
-        let suite = all.iter().find(|(.., of)| of.metrics.contains_key(*name));
-        let better = match suite.and_then(|(_, suite, _)| suite.direction(name)) {
-            Some(Direction::HigherIsBetter) => "↑ higher",
-            Some(Direction::LowerIsBetter) => "↓ lower",
-            None => "",
-        };
-        let unit = suite.and_then(|(_, suite, _)| suite.unit(name)).unwrap_or_default();
-        std::iter::once((*name).clone())
-            .chain(all.iter().map(|(_, suite, of)| cell(suite, of)))
-            .chain([better, unit].map(str::to_owned))
-            .collect()
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    say(format_args!("{}", table(header, rows, 1..=all.len())));
 }

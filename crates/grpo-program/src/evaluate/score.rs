@@ -226,7 +226,7 @@ pub(crate) enum Source<'a> {
     Options,
     /// A file of `grpo score`.
     Score(&'a Path),
-    /// A file of `grpo eval`, which has no `--field`.
+    /// A file of `grpo eval`, which has no `--field`, or its prompts.
     Eval(&'a Path),
 }
 

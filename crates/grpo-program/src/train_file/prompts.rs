@@ -142,6 +142,8 @@ enum PromptOrigin {
     Unconditional(u32),
     File {
         prompts: Vec<Prompt>,
+        /// Where each prompt is, as `file:line`.
+        places: Vec<String>,
         order: EpochOrder,
         mixture: Mixture,
         seed: u64,
@@ -195,7 +197,13 @@ impl Prompts {
         }
         let order = EpochOrder::new(seed, mixture.clone());
         Ok(Self {
-            origin: PromptOrigin::File { prompts: read.prompts, order, mixture, seed },
+            origin: PromptOrigin::File {
+                prompts: read.prompts,
+                places: read.places,
+                order,
+                mixture,
+                seed,
+            },
             report: Some(read.report),
             files: read.files.into_iter().map(|file| ("prompts", file)).collect(),
         })
@@ -221,7 +229,7 @@ impl Prompts {
         Ok(match &mut self.origin {
             PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
             PromptOrigin::Stream(stream) => stream.of_step(step.into(), count)?,
-            PromptOrigin::File { prompts, order, mixture, seed } => {
+            PromptOrigin::File { prompts, order, mixture, seed, .. } => {
                 let before = u64::from(step) * u64::from(count);
                 let position = OrderPosition::after(before, mixture.epoch());
                 if order.position() != position {
@@ -268,6 +276,14 @@ impl Prompts {
         match &self.origin {
             PromptOrigin::File { prompts, .. } => prompts.first(),
             PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => None,
+        }
+    }
+
+    /// Returns where the prompts of the file are, as `file:line`.
+    pub(crate) fn places(&self) -> &[String] {
+        match &self.origin {
+            PromptOrigin::File { places, .. } => places,
+            PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => &[],
         }
     }
 

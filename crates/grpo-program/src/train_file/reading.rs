@@ -201,6 +201,32 @@ fn section(table: &mut Table, name: &str) -> Result<Option<Table>, ConfigFault> 
     }
 }
 
+/// Reads the layers of what `--reward` names: a configuration file, or the type of a reward that needs no
+/// other keys or gets them from `set`.
+///
+/// # Errors
+/// Returns an error if it is neither, or if the file cannot be read.
+pub(crate) fn reward_layers(
+    reward: &Path,
+    command: &config::Command,
+    set: &[String],
+    tasks: &Tasks,
+) -> anyhow::Result<config::Loaded<Table>> {
+    let name = reward.to_string_lossy();
+    let rewards = tasks.rewards();
+    let types = rewards.type_names();
+    if reward.exists() || name.contains(['.', '/']) {
+        return config::load_for(reward, command, set);
+    }
+    anyhow::ensure!(
+        types.contains(&&*name),
+        "--reward {name} is neither a configuration file nor a type of reward; expected a file such as configs/text/grpo.toml, or one of {}",
+        types.join(", ")
+    );
+    let text = format!("[reward]\ntype = \"{name}\"\n");
+    config::of_text_for(Path::new(&format!("--reward {name}")), text, command, set)
+}
+
 /// The reward of a configuration file.
 pub(crate) struct LoadedReward {
     pub(crate) config: RewardConfig,
@@ -214,7 +240,15 @@ impl LoadedReward {
     /// # Errors
     /// Returns an error if the file cannot be read or the reward is invalid.
     pub(crate) fn read(path: &Path, set: &[String], tasks: &Tasks) -> anyhow::Result<Self> {
-        let config::Loaded { value: mut table, origin } = config::load::<Table>(path, set)?;
+        Self::of(config::load::<Table>(path, set)?, tasks)
+    }
+
+    /// Creates the reward of the layers of a configuration.
+    ///
+    /// # Errors
+    /// Returns an error if the reward is invalid.
+    pub(crate) fn of(layers: config::Loaded<Table>, tasks: &Tasks) -> anyhow::Result<Self> {
+        let config::Loaded { value: mut table, origin } = layers;
         let config = with_folders(reward_of(&mut table, &origin, tasks)?, tasks)?;
         let reward = config.build(&device::device()?);
         let reward = reward.map_err(|fault| origin.explain(TrainError::Config(fault)))?;

@@ -8,7 +8,7 @@ use grpo_data::{Codec, Prompt};
 use grpo_extensions::ExtensionParts;
 use grpo_model::{AdapterConfig, Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_rollout::{EngineContext, EpisodeFactory};
+use grpo_rollout::{Decode, EngineContext, EpisodeFactory};
 use grpo_task::device;
 use grpo_task::generate::decoder;
 use grpo_task::hub;
@@ -18,7 +18,7 @@ use grpo_task::models::{
 use grpo_task::output::{note_of_name, remove_at_exit, say, sentence};
 use grpo_task::task::Tasks;
 use grpo_task::written_by::{with_writer, writer};
-use grpo_train::{AboveTolerance, EngineFactory, Parts, ReferenceFrom, StepExtensions};
+use grpo_train::{AboveTolerance, EngineFactory, Evaluation, Parts, ReferenceFrom, StepExtensions};
 
 use crate::train::dashboard::announce;
 use crate::train_file::TrainFile;
@@ -28,13 +28,8 @@ impl TrainFile {
     /// Loads everything that the configuration refers to.
     pub(crate) fn start(&self, tasks: &Tasks) -> anyhow::Result<Start> {
         let loaded = self.load(tasks)?;
-        let of_reward = self.reward_files()?;
         let longest = self.trainer.sampling.max_new_tokens;
-        let reward = self.reward.build(&device::device()?)?;
-        let reward = tasks.identified(reward, &loaded.spec.codec);
-        for warning in self.reward.spec().admit()? {
-            say(format_args!("{warning}"));
-        }
+        let (reward, of_reward) = self.load_reward(tasks, &loaded.spec.codec)?;
         let prompts = match &self.source {
             Some(source) => Prompts::from_source(&**source, &loaded, &*reward, self.settings.seed)?,
             None => {
@@ -86,6 +81,47 @@ impl TrainFile {
     pub(crate) fn trained(&self) -> anyhow::Result<Trained<'_>> {
         let (adapter, lora) = (self.settings.adapter.as_deref(), self.settings.lora.as_ref());
         Trained::of(adapter, lora, self.settings.base_precision, self.settings.seed)
+    }
+
+    /// Loads what an evaluation with up to `most` prompts of `data.file` needs.
+    pub(crate) fn start_evaluation(
+        &self,
+        tasks: &Tasks,
+        most: u32,
+    ) -> anyhow::Result<StartedEvaluation> {
+        let loaded = self.load(tasks)?;
+        let longest = self.trainer.sampling.max_new_tokens;
+        let (reward, _) = self.load_reward(tasks, &loaded.spec.codec)?;
+        let prompts =
+            Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.settings.seed)?;
+        let of_evaluation = prompts.first(most)?;
+        let Loaded { spec, policy, adapter, .. } = loaded;
+        let engine = self.engine(adapter, &spec.codec)?;
+        let (decode, seed) = (decoder(&spec.codec), self.settings.seed);
+        let evaluation = Evaluation::new(
+            of_evaluation,
+            &policy,
+            &self.grpo(),
+            &*engine,
+            Arc::clone(&reward),
+            Arc::clone(&decode),
+            seed,
+        )?;
+        Ok(StartedEvaluation { evaluation, policy, prompts, reward, decode })
+    }
+
+    /// Loads the reward, and returns it with the files that it reads.
+    fn load_reward(
+        &self,
+        tasks: &Tasks,
+        codec: &Codec,
+    ) -> anyhow::Result<(Arc<dyn Reward>, Files)> {
+        let files = self.reward_files()?;
+        let reward = tasks.identified(self.reward.build(&device::device()?)?, codec);
+        for warning in self.reward.spec().admit()? {
+            say(format_args!("{warning}"));
+        }
+        Ok((reward, files))
     }
 
     /// Loads the model and, if configured, its adapter.
@@ -152,7 +188,7 @@ impl TrainFile {
     }
 
     /// Verifies and returns the model files used by the reward.
-    fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    fn reward_files(&self) -> anyhow::Result<Files> {
         let files = self.reward.spec().files()?;
         for (_, file) in &files {
             if let (Some(folder), true) = (file.parent(), file.ends_with("manifest.json")) {
@@ -211,11 +247,6 @@ impl TrainFile {
             ),
         };
         let codec = spec.codec;
-        anyhow::ensure!(
-            self.trainer.sampling.stop.is_empty() || codec.is_text(),
-            "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
-            self.settings.model.display()
-        );
         let engine = self.engine(adapter, &codec)?;
         Ok(Parts {
             policy,
@@ -235,6 +266,11 @@ impl TrainFile {
         adapter: Option<AdapterConfig>,
         codec: &Codec,
     ) -> anyhow::Result<Arc<dyn EngineFactory<Policy>>> {
+        anyhow::ensure!(
+            self.trainer.sampling.stop.is_empty() || codec.is_text(),
+            "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
+            self.settings.model.display()
+        );
         let sampler_check =
             self.trainer.sampler_check.resolved(self.trainer.loss.resolve()?.mismatch);
         let engine = self.rollout.config().build(EngineContext {
@@ -249,6 +285,18 @@ impl TrainFile {
         let Some(episode) = &self.episode else { return Ok(engine) };
         Ok(Arc::new(EpisodeFactory::new(engine, episode.config().build(codec)?)))
     }
+}
+
+/// Files that were read, with their roles.
+type Files = Vec<(&'static str, PathBuf)>;
+
+/// An evaluation without training.
+pub(crate) struct StartedEvaluation {
+    pub(crate) evaluation: Evaluation<Policy>,
+    pub(crate) policy: Policy,
+    pub(crate) prompts: Prompts,
+    pub(crate) reward: Arc<dyn Reward>,
+    pub(crate) decode: Decode,
 }
 
 /// Initial state of a training run.

@@ -1,10 +1,10 @@
 //! Tests inputs that cannot be sampled.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use grpo_logprob::SamplingSettings;
-use grpo_model::Frozen;
+use grpo_model::{Frozen, Transformer};
 use grpo_rollout::{Autoregressive, Engine, RolloutError, RolloutSettings};
 
 use crate::support::{KEY, VOCABULARY, in_pool, model, prompt, scaled, settings};
@@ -31,6 +31,22 @@ fn sampling_ends_when_it_is_interrupted() {
     assert!(sample().is_ok());
     flag.store(true, Ordering::Relaxed);
     assert!(matches!(sample().unwrap_err(), RolloutError::Interrupted));
+}
+
+#[test]
+fn each_finished_completion_is_reported() {
+    let (model, finished) = (model(), Arc::new(AtomicUsize::new(0)));
+    let prompts = [prompt(0, &[0]), prompt(1, &[1, 2]), prompt(2, &[3])];
+    let rollout = Autoregressive::new(settings(), &model, 2).unwrap();
+    let counter = Arc::clone(&finished);
+    let report = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    };
+    let reporting = Engine::<Transformer>::reporting(&rollout, Arc::new(report)).unwrap();
+    let policy = Frozen::snapshot(&model);
+    let groups = reporting.sample(&policy, &prompts, KEY).unwrap();
+    assert_eq!(finished.load(Ordering::Relaxed), 3 * settings().group_size);
+    assert_eq!(groups, rollout.sample(&policy, &prompts, KEY).unwrap());
 }
 
 #[track_caller]

@@ -81,9 +81,19 @@ fn loaded(
 
 /// Parses the text of a configuration that has not been written to `path` yet.
 pub fn of_text(path: &Path, text: String) -> anyhow::Result<Loaded<Table>> {
+    of_text_for(path, text, &Command { name: "", keys: Vec::new() }, &[])
+}
+
+/// Like [`of_text`], with the keys of `command` and `KEY=VALUE` pairs as in [`load_for`].
+pub fn of_text_for(
+    path: &Path,
+    text: String,
+    command: &Command,
+    set: &[String],
+) -> anyhow::Result<Loaded<Table>> {
     let value = parse_text(path, &text)?;
     let layer = Layer { path: path.to_owned(), real: path.to_owned(), text };
-    Ok(Loaded { value, origin: Origin { files: vec![layer], set: Vec::new() } })
+    loaded(value, vec![layer], command, set)
 }
 
 impl Loaded<Table> {

@@ -115,6 +115,25 @@ impl Generations {
         Ok(Self { prompts: all.prompts, ending, column, ..Self::default() })
     }
 
+    /// Returns what [`Self::read`] would read of a JSON lines file `path` with these records, and the index
+    /// of the prompt of each record.
+    ///
+    /// # Errors
+    /// Returns an error if a record has no completion, or a value of another type than expected.
+    pub fn of_records<'a>(
+        path: &Path,
+        records: impl IntoIterator<Item = &'a Map<String, Value>>,
+        columns: &Columns,
+    ) -> anyhow::Result<(Self, Vec<usize>)> {
+        let mut all = Collected::default();
+        let mut indices = Vec::new();
+        for (line, fields) in (1..).zip(records) {
+            let record = Record::parse(&Row { path, line, fields }, columns)?;
+            indices.push(all.push(record.prompt, record.references, record.generation));
+        }
+        Ok((Self { prompts: all.prompts, ..Self::default() }, indices))
+    }
+
     /// Passes each text of a file, in its order, to `take` with its prompt and references. Returns the
     /// key or column of the texts.
     ///
@@ -199,6 +218,12 @@ impl Generations {
         !has_prompts && 10 * fitting >= 9 * count && texts().any(is_long)
     }
 
+    /// Returns whether each text has a score that says only whether it is right: 0 or 1.
+    pub fn are_judged(&self) -> bool {
+        !self.is_empty()
+            && self.all().all(|of| of.score.is_some_and(|score| [0.0, 1.0].contains(&score)))
+    }
+
     /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.prompts.iter().map(|prompt| prompt.generations.len()).sum()
@@ -248,7 +273,13 @@ struct Collected {
 }
 
 impl Collected {
-    fn push(&mut self, prompt: Option<String>, references: Vec<String>, generation: Generation) {
+    /// Adds a text and returns the index of its prompt.
+    fn push(
+        &mut self,
+        prompt: Option<String>,
+        references: Vec<String>,
+        generation: Generation,
+    ) -> usize {
         let next = self.prompts.len();
         let text = prompt.clone().unwrap_or_default();
         let position = *self.positions.entry(prompt).or_insert(next);
@@ -262,6 +293,7 @@ impl Collected {
             }
         }
         of_prompt.generations.push(generation);
+        position
     }
 }
 

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use super::records::read_references;
-use super::{Generation, Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
+use super::{Generation, Generations, Measured, PromptGenerations, Suite, SuiteOptions};
 use crate::device::device;
 use crate::hub::model_folder;
 
@@ -33,6 +33,7 @@ pub const TEXT_SUITE: Suite = Suite {
     of_model_files: &[],
     higher_is_better: &[
         "pass_at_*",
+        "majority_at_*",
         "der_at_*",
         "independence_at_*",
         "collapse_point",
@@ -85,8 +86,19 @@ pub const TEXT_SUITE: Suite = Suite {
     measure,
 };
 
-/// Default values of k.
-const KS: [usize; 3] = [1, 5, 10];
+/// Computes the scores and Pass@k, which are parts of the suite. The intervals are not added yet.
+///
+/// # Errors
+/// Returns an error if the rule of `--pass` needs what the texts lack, or if k is larger than the number of
+/// texts of a prompt.
+pub fn accuracy(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
+    let mut measured = Measured::default();
+    measured.add("prompts", all.prompts.len() as f64);
+    measured.add("completions", all.len() as f64);
+    scores(&mut measured, all);
+    passes(&mut measured, all, options)?;
+    Ok(measured)
+}
 
 fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
     anyhow::ensure!(
@@ -101,22 +113,17 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
         }
         None => all,
     };
-    let mut measured = Measured::default();
+    let mut measured = accuracy(all, options)?;
     let texts: Vec<&str> = all.texts().collect();
-    let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
-    measured.add("prompts", all.prompts.len() as f64);
-    measured.add("completions", texts.len() as f64);
     let different: BTreeSet<&str> = texts.iter().copied().collect();
     measured.add("distinct_texts", different.len() as f64 / texts.len() as f64);
     diversity(&mut measured, all)?;
     vocabulary(&mut measured, &texts);
     tokens(&mut measured, all)?;
-    scores(&mut measured, all);
     references(&mut measured, all)?;
     if let Some(folder) = &options.bertscore {
         bert_score(&mut measured, all, folder)?;
     }
-    passes(&mut measured, all, options, &bootstrap)?;
     measured.add_intervals(options.seed)?;
     Ok(measured)
 }
@@ -352,27 +359,18 @@ fn passes(
     measured: &mut Measured,
     all: &Generations,
     options: &SuiteOptions,
-    bootstrap: &Bootstrap,
 ) -> anyhow::Result<()> {
-    let rule = PassRule::parse(&options.pass, options.extract.as_deref())?;
+    let rule = options.pass_rule()?;
     let of_prompt = |prompt: &PromptGenerations| -> anyhow::Result<PromptPasses> {
         let outcomes = prompt.generations.iter().map(|of| rule.passes(prompt, of));
         Ok(PromptPasses::from_outcomes(&outcomes.collect::<anyhow::Result<Vec<_>>>()?))
     };
     let counts = all.prompts.iter().map(of_prompt).collect::<anyhow::Result<Vec<_>>>()?;
     let fewest = counts.iter().map(|counts| counts.samples).min().unwrap_or(0);
-    let ks: Vec<usize> = match options.k.is_empty() {
-        true => KS.into_iter().filter(|k| *k <= fewest).collect(),
-        false => options.k.clone(),
-    };
-    let curve = pass_at_k(&counts, &ks, bootstrap)?;
+    let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
+    let curve = pass_at_k(&counts, &options.ks(fewest), &bootstrap)?;
     for (k, pass) in &curve {
-        let name = format!("pass_at_{k}");
-        if let Some(interval) = &pass.interval {
-            measured.intervals.insert(name.clone(), [interval.low, interval.high]);
-        }
-        measured.per_prompt.insert(name.clone(), pass.per_prompt.clone());
-        measured.add(&name, pass.value);
+        measured.add_at_k(&format!("pass_at_{k}"), pass);
     }
     if curve.contains_key(&1) {
         let values = curve.iter().map(|(k, pass)| (*k, pass.value)).collect();

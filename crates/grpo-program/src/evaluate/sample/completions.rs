@@ -5,88 +5,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
+    ChatOptions, Codec, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
 };
 use grpo_model::LanguageModel;
 use grpo_task::args::SampleArguments;
-use grpo_task::eval::references;
 use grpo_task::generate::{Generation, generate, ids_without_token};
 use grpo_task::models::Loaded;
 use grpo_task::output::{FileInPlace, JSON_LINES, say_aside};
 use grpo_task::task::TaskPrompt;
 use grpo_task::visible::data_output;
-use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::evaluate::completion_line::{Line, Settings, take_references};
 
 /// Default of `--max-new-tokens`.
 const MOST_NEW_TOKENS: usize = 256;
-
-/// An output line.
-#[derive(Serialize)]
-struct Line<'a> {
-    /// The prompt as given, or `None` if sampling starts from the beginning-of-sequence token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt: Option<&'a PromptSource>,
-    /// What the prompt is about, for tasks that insert it into a template.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_key: Option<&'a str>,
-    /// Reference completions of the prompt.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    references: &'a [String],
-    /// Other keys of the prompt's record, e.g. the answer that an evaluation needs.
-    #[serde(flatten)]
-    fields: &'a Map<String, Value>,
-    /// Index of the completion among those for the same prompt.
-    sample: u32,
-    /// Decoded text, or `None` without a tokenizer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    completion: Option<String>,
-    prompt_ids: &'a [u32],
-    completion_ids: Vec<u32>,
-    /// Log-probability of each token under the sampling distribution.
-    logprobs: &'a [f32],
-    sum: f64,
-    finish: Finish,
-    settings: &'a Settings<'a>,
-}
-
-/// How the completions were sampled. With the prompt, this determines the completions.
-#[derive(Serialize)]
-struct Settings<'a> {
-    model: &'a Path,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    adapter: Option<&'a Path>,
-    seed: u64,
-    temperature: f32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top_k: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top_p: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_p: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repetition_penalty: Option<f32>,
-    max_new_tokens: usize,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    stop: &'a [String],
-}
-
-impl<'a> Settings<'a> {
-    fn of(arguments: &'a SampleArguments) -> Self {
-        Self {
-            model: &arguments.model,
-            adapter: arguments.adapter.as_deref(),
-            seed: arguments.seed,
-            temperature: arguments.temperature,
-            top_k: arguments.top_k,
-            top_p: arguments.top_p,
-            min_p: arguments.min_p,
-            repetition_penalty: arguments.repetition_penalty,
-            max_new_tokens: arguments.max_new_tokens.unwrap_or(MOST_NEW_TOKENS),
-            stop: &arguments.stop,
-        }
-    }
-}
 
 pub(super) fn run(
     arguments: &SampleArguments,
@@ -109,7 +42,10 @@ pub(super) fn run(
     if let Some(without) = ids_without_token(&groups, codec) {
         say_aside(format_args!("note: {without}"));
     }
-    let settings = Settings::of(arguments);
+    let SampleArguments { model, adapter, seed, stop, .. } = arguments;
+    let most = arguments.max_new_tokens.unwrap_or(MOST_NEW_TOKENS);
+    let sampling = arguments.sampling();
+    let settings = Settings::new(model, adapter.as_deref(), *seed, &sampling, most, stop);
     match output {
         Some(mut file) => {
             write_lines(&mut file, codec, &sources, &groups, &settings)
@@ -128,43 +64,6 @@ struct Source {
     key: Option<String>,
     references: Vec<String>,
     fields: Map<String, Value>,
-}
-
-/// Keys of the output that do not come from the prompt's record, and those that an evaluation would take
-/// for the sampled completion, its prompt or its score.
-const OWN_KEYS: [&str; 26] = [
-    "canonical_smiles",
-    "completion",
-    "completion_ids",
-    "completions",
-    "filled",
-    "finish",
-    "logprobs",
-    "molecule",
-    "prompt",
-    "prompt_ids",
-    "prompt_key",
-    "prompt_text",
-    "reference",
-    "references",
-    "reply",
-    "reward",
-    "sample",
-    "score",
-    "Score",
-    "settings",
-    "smiles",
-    "Smiles",
-    "SMILES",
-    "sum",
-    "text",
-    "total_score",
-];
-
-/// Returns the keys `reference` or `references` of a prompt's record, which are copied to the output.
-fn references_of(fields: &Map<String, Value>) -> Vec<String> {
-    let value = fields.get("references").or_else(|| fields.get("reference"));
-    value.and_then(references).unwrap_or_default()
 }
 
 /// Returns each prompt as given and as token ids.
@@ -209,8 +108,7 @@ fn prompts(
                 path.display(),
                 ids.len()
             );
-            let references = references_of(&fields);
-            fields.retain(|key, _| !OWN_KEYS.contains(&key.as_str()));
+            let references = take_references(&mut fields);
             push(Source { prompt: Some(prompt), key: None, references, fields }, ids);
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
@@ -233,20 +131,12 @@ fn write_lines(
     for (source, group) in sources.iter().zip(groups) {
         for completion in group.completions() {
             let ids: Vec<u32> = completion.action_ids().collect();
-            let logprobs = completion.sampling_logprobs().expect("it was just sampled");
             let line = Line {
-                prompt: source.prompt.as_ref(),
                 prompt_key: source.key.as_deref(),
                 references: &source.references,
                 fields: &source.fields,
-                sample: completion.key().sample,
-                completion: codec.is_text().then(|| codec.decode(&ids)),
-                prompt_ids: &group.prompt.ids,
-                completion_ids: ids,
-                logprobs,
-                sum: logprobs.iter().map(|&l| f64::from(l)).sum(),
-                finish: completion.finish(),
-                settings,
+                text: codec.is_text().then(|| codec.decode(&ids)),
+                ..Line::new(source.prompt.as_ref(), &group.prompt.ids, completion, settings)
             };
             serde_json::to_writer(&mut *output, &line)?;
             output.write_all(b"\n")?;
