@@ -334,6 +334,11 @@ fn what_cannot_be_evaluated_is_refused() {
         &[&absent[..], &ANSWER].concat(),
         str![[r#"model = "absent": model folder absent does not exist; [..]"#]],
     );
+}
+
+#[test]
+fn files_of_completions_are_refused_in_their_own_words() {
+    let place = place();
     // A file of completions has a line for each text.
     place.refuse(
         &["eval", "held-out.jsonl", "-o", "a.jsonl"],

@@ -19,19 +19,19 @@ mod eval;
 mod eval_model;
 mod evaluation;
 mod explain;
-#[path = "../../../grpo-servers/tests/it/vllm/fake.rs"]
-#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
-mod fake_vllm;
 #[path = "../../../grpo-hub/tests/it/fake.rs"]
 #[expect(dead_code, reason = "shared with the tests of grpo-hub, which use all of it")]
 mod fake_hub;
+#[path = "../../../grpo-servers/tests/it/vllm/fake.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-servers, which use all of it")]
+mod fake_vllm;
+mod families;
 mod fill;
 mod first_hour;
-mod families;
 mod folders;
 mod foreign_files;
-mod golden_models;
 mod gguf;
+mod golden_models;
 mod guards;
 mod help;
 mod hostile;
