@@ -1,7 +1,7 @@
 //! Interprets the keys of a record.
 
 use super::foreign::{nested_field, refuse_media, remedy};
-use super::format::RecordFormat;
+use super::format::{RecordFormat, TOOLS};
 use super::messages::messages;
 use super::shapes::{Shape, VERL};
 use super::values::{text, wrong};
@@ -245,19 +245,24 @@ fn recognised(row: &Map<String, Value>) -> Result<Found, String> {
 
 /// Returns the tools of a record: a list, or a JSON list in a string, as Parquet files have it.
 fn tools(row: &Map<String, Value>, format: &RecordFormat) -> Result<Vec<Value>, String> {
-    let (path, value) = match format.column("tools", row)? {
-        Some((path, value)) => (path, value),
-        None => ("tools", row.get("tools").cloned().unwrap_or_default()),
+    let (path, value, is_named) = match format.column(TOOLS, row)? {
+        Some((path, value)) => (path, value, true),
+        None => (TOOLS, row.get(TOOLS).cloned().unwrap_or_default(), false),
     };
+    let expected = "a list of tools, or JSON of one";
     let value = match &value {
         Value::String(text) if text.trim_start().starts_with('[') => {
-            let wrong = |_| wrong(path, "a list of tools, or JSON of one", &value);
+            let wrong = |_| wrong(path, expected, &value);
             serde_json::from_str(text).map_err(wrong)?
         }
         _ => value,
     };
     match value {
         Value::Array(tools) => Ok(tools),
+        Value::Null => Ok(Vec::new()),
+        Value::String(text) if text.trim().is_empty() => Ok(Vec::new()),
+        // A value of another kind is a field for the reward, unless the configuration says that it is a list.
+        other if is_named => Err(wrong(path, expected, &other)),
         _ => Ok(Vec::new()),
     }
 }

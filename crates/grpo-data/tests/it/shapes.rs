@@ -239,7 +239,8 @@ fn columns_are_named_with_dots() {
     assert_eq!(record.fields["prompt"], "other");
     assert_eq!(record.tools, [json!({"name": "f"})]);
     // Only the answer is named.
-    let record = &read(std::slice::from_ref(&row), "columns.answer = 'reply'\nanswer_extract = '(\\d+)'")[0];
+    let record =
+        &read(std::slice::from_ref(&row), "columns.answer = 'reply'\nanswer_extract = '(\\d+)'")[0];
     assert_eq!(record.prompt, PromptSource::Text("other".to_owned()));
     assert_eq!(record.fields["answer"], "4");
     let missing =
@@ -248,7 +249,15 @@ fn columns_are_named_with_dots() {
     assert!(said.starts_with(missing), "{said}");
     assert!(
         fault(&json!({"q": null}), "columns.prompt = 'q'")
-            .contains("`q` of data.columns.prompt is missing")
+            .contains("`q` of data.columns.prompt is null; remove the record")
+    );
+    let tools = |value: Value| json!({"prompt": "q", "fns": value});
+    for value in [json!(null), json!("")] {
+        assert!(read(&[tools(value)], "columns.tools = 'fns'")[0].tools.is_empty());
+    }
+    assert_eq!(
+        fault(&tools(json!({"name": "f"})), "columns.tools = 'fns'"),
+        "p.jsonl:2: `fns` is an object; expected a list of tools, or JSON of one"
     );
     let said = fault(&json!({"q": {"a": 1}}), "columns.prompt = 'q'");
     assert!(said.starts_with("p.jsonl:2: `q` is an object; expected text"), "{said}");

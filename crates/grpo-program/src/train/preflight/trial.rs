@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, Shortened, counted};
+use grpo_data::{
+    Codec, Completion, Finish, Group, Purpose, Sample, Shortened, counted, nested_field,
+};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
@@ -25,6 +27,8 @@ pub(super) struct Trial {
     left_out: Option<(usize, String)>,
     /// Why no completion for a prompt can succeed, for each such prompt.
     doubts: Vec<String>,
+    /// The first right answer, if the reward compares answers.
+    first_answer: Option<String>,
     /// Whether the reward has no fixed score for invalid completions.
     scores_invalid: bool,
     /// Sampling time.
@@ -135,8 +139,12 @@ impl Trial {
         let left_out = calls.and_then(|calls| Some((calls.left_out, calls.reason?)));
         let doubts =
             groups.iter().filter_map(|group| rewards.doubt(&group.prompt.fields)).collect();
+        let first_answer = rewards.answer().and_then(|answer| {
+            let right = |group: &Group| nested_field(&group.prompt.fields, &answer.field).cloned();
+            Some(groups.iter().find_map(right)?.to_string())
+        });
         let scores_invalid = rewards.scores_invalid();
-        Ok(Some(Self { groups, left_out, doubts, scores_invalid, time }))
+        Ok(Some(Self { groups, left_out, doubts, first_answer, scores_invalid, time }))
     }
 
     /// Returns an error if the reward scored none of the completions that it had to score, and these are
@@ -314,9 +322,8 @@ impl Trial {
         if !has_answers || with("correct") > 0 {
             return None;
         }
-        let right = self.groups.iter().find_map(|group| group.prompt.fields.get("answer"));
-        let right = right.map_or_else(String::new, |right| {
-            format!("; the first right answer is {}", Shortened(&right.to_string()))
+        let right = self.first_answer.as_ref().map_or_else(String::new, |right| {
+            format!("; the first right answer is {}", Shortened(right))
         });
         let completions = counted(all, "trial completion");
         Some(match answered {
@@ -400,6 +407,7 @@ mod tests {
             groups: vec![group(outcomes)],
             left_out: None,
             doubts: Vec::new(),
+            first_answer: None,
             scores_invalid: false,
             time: Duration::ZERO,
         }
@@ -473,7 +481,7 @@ mod tests {
         };
         let said = |outcomes| {
             let mut trial = trial(outcomes);
-            trial.groups[0].prompt.fields.insert("answer".into(), "#### 72".into());
+            trial.first_answer = Some("\"#### 72\"".to_owned());
             trial.never_correct()
         };
         assert_eq!(
