@@ -479,6 +479,11 @@ mod tests {
             assert_eq!(total(&gsm8k, text, solution), Some(expected), "{text}");
         }
         assert_eq!(gsm8k.doubt(&sample("", solution).fields), None);
+        // The expression of configs/text.
+        let last = reward(Some(r"-?\d+(?:,\d{3})*(?:\.\d+)?"));
+        for (text, expected) in [("It is 1080.", 1.0), ("1 or 1,080", 1.0), ("It is 80", 0.0)] {
+            assert_eq!(total(&last, text, solution), Some(expected), "{text}");
+        }
         let digits = reward(Some(r"\d+"));
         assert_eq!(total(&digits, "5", "0.5"), Some(0.0), "a number is not searched for another");
         assert_eq!(total(&digits, "2", "1/2"), Some(0.0));
