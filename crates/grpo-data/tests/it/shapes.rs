@@ -251,10 +251,6 @@ fn columns_are_named_with_dots() {
         fault(&json!({"q": null}), "columns.prompt = 'q'")
             .contains("`q` of data.columns.prompt is null; remove the record")
     );
-    assert_eq!(
-        fault(&json!({"prompt": "q", "answer": 72}), "answer_extract = '####'"),
-        "p.jsonl:2: `answer` is 72, which needs no data.answer_extract; remove data.answer_extract"
-    );
     let tools = |value: Value| json!({"prompt": "q", "fns": value});
     for value in [json!(null), json!("")] {
         assert!(read(&[tools(value)], "columns.tools = 'fns'")[0].tools.is_empty());
@@ -386,7 +382,7 @@ fn hostile_rows_are_refused_with_their_line() {
         (
             json!({"question": "q", "answer": 72}),
             "answer_extract = '####'",
-            "`answer` is the value 72, in which data.answer_extract finds nothing",
+            "`answer` is the value 72, which needs no data.answer_extract; remove data.answer_extract",
         ),
         (
             json!({"question": "q", "answer": ["72"]}),
