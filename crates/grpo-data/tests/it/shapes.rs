@@ -106,6 +106,24 @@ fn ten_rows_of_alpaca() {
         assert_eq!(record.fields["output"], format!("{n}!"));
         assert_eq!(record.shape, Some("`instruction` and `output` (Alpaca)"));
     }
+    // A key with our name counts before that of another program.
+    let row = json!({"question": "q", "answer": "#### 4", "completion": "2 + 2 = 4"});
+    let record = &read(&[row], "")[0];
+    assert_eq!((&record.prompt, &record.completion), (&user("q"), &completion("2 + 2 = 4")));
+    let talk = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]);
+    for (row, toml) in [
+        (json!({"chat": talk, "completion": "b"}), ""),
+        (json!({"talk": talk, "completion": "b"}), "columns.prompt = 'talk'"),
+    ] {
+        let record = &read(&[row], toml)[0];
+        let PromptSource::Messages(messages) = &record.prompt else { panic!("{record:?}") };
+        assert_eq!((messages.len(), &record.completion), (2, &completion("b")));
+    }
+    // The file of Stanford has the same as `text`, too.
+    let row = json!({"instruction": "Hi.", "input": "", "output": "Yo.", "text": "Below is an instruction"});
+    let record = &read(&[row], "")[0];
+    assert_eq!((&record.prompt, record.is_text), (&user("Hi."), false));
+    assert_eq!(record.completion, completion("Yo."));
     let row = json!({"instruction": "Hi.", "input": null, "output": null, "system": "Be brief."});
     let record = &read(&[row], "")[0];
     let messages = vec![Message::new("system", "Be brief."), Message::new("user", "Hi.")];
