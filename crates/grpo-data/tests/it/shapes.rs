@@ -392,6 +392,11 @@ fn hostile_rows_are_refused_with_their_line() {
             "`conversations[0].value` is null; expected a text",
         ),
         (
+            json!({"conversations": [{"from": "human", "value": "x", "content": "y"}]}),
+            "",
+            "`conversations[0]` has both `value` and `content`; keep one of them",
+        ),
+        (
             json!({"conversations": [{"from": "gpt", "value": "x"}]}),
             "",
             "`conversations` has only an assistant message",
