@@ -54,6 +54,10 @@ impl Reward for AnswerReward {
             )
         })
     }
+
+    fn answer(&self) -> Option<&AnswerReward> {
+        Some(self)
+    }
 }
 
 impl AnswerReward {
@@ -137,11 +141,8 @@ const LAYOUT: [&str; 13] = [
 
 /// Removes the layout from a formula, and writes a fraction of two numbers as `1/2`.
 fn without_latex(text: &str) -> String {
-    let mut text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac");
-    for layout in LAYOUT {
-        text = text.replace(layout, "");
-    }
-    text.retain(|c| !c.is_whitespace());
+    let text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac");
+    let mut text = without_layout(&text);
     for mark in ["\\text{", "\\mathrm{", "\\textbf{"] {
         if let Some(inside) = text.strip_prefix(mark).and_then(|text| text.strip_suffix('}'))
             && !inside.contains(['{', '}'])
@@ -153,13 +154,60 @@ fn without_latex(text: &str) -> String {
         Some(rest) => ("-", rest),
         None => ("", text.as_str()),
     };
-    let parts = fraction.strip_prefix("\\frac{").and_then(|rest| rest.strip_suffix('}'));
-    match parts.and_then(|parts| parts.split_once("}{")) {
-        Some((above, below)) if number(above).is_some() && number(below).is_some() => {
+    let parts = fraction.strip_prefix("\\frac").and_then(|rest| match rest.as_bytes() {
+        // As in `\frac12`.
+        [above, below] if above.is_ascii_digit() && below.is_ascii_digit() => {
+            Some(rest.split_at(1))
+        }
+        _ => rest.strip_prefix('{')?.strip_suffix('}')?.split_once("}{"),
+    });
+    let is_number = |part: &str| number(part).is_some() && !part.contains('/');
+    match parts {
+        Some((above, below)) if is_number(above) && is_number(below) => {
             format!("{sign}{above}/{below}")
         }
         _ => text,
     }
+}
+
+/// Removes the layout and the white space from a formula. A space between two digits is kept, because `1 1/2`
+/// is not `11/2`.
+fn without_layout(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut is_after_space = false;
+    while let Some(first) = rest.chars().next() {
+        // `\left` is not the beginning of `\leftarrow`.
+        let is_here = |mark: &&&str| {
+            rest.strip_prefix(**mark).is_some_and(|after| {
+                let is_word = mark.ends_with(|c: char| c.is_ascii_alphabetic());
+                !(is_word && after.starts_with(|c: char| c.is_ascii_alphabetic()))
+            })
+        };
+        let length = match LAYOUT.iter().find(is_here) {
+            Some(mark) => {
+                is_after_space |= matches!(*mark, "\\ " | "\\;" | "\\:");
+                mark.len()
+            }
+            None if first.is_whitespace() => {
+                is_after_space = true;
+                first.len_utf8()
+            }
+            None => {
+                let is_digit = |c: char| c.is_ascii_digit();
+                if is_after_space && is_digit(first) && kept.ends_with(is_digit) {
+                    kept.push(' ');
+                }
+                is_after_space = false;
+                // The line break `\\` is one sign, whatever follows it.
+                let length = if rest.starts_with("\\\\") { 2 } else { first.len_utf8() };
+                kept.push_str(&rest[..length]);
+                length
+            }
+        };
+        rest = &rest[length..];
+    }
+    kept
 }
 
 /// Reads a number as people write it: `1080`, `1,080`, `$5`, `1/2`, `5.`, `-3e4`.
@@ -351,6 +399,8 @@ mod tests {
         for text in [r"\boxed{\dfrac{1}{2}}", r"\boxed{0.5\!}"] {
             assert_eq!(vote(&boxed, text), Some(("0.5".to_owned(), true)), "{text}");
         }
+        // The reward says that its answers can vote.
+        assert!(Reward::answer(&plain).is_some());
         // A prompt without an answer has no right one.
         assert_eq!(plain.vote("is 4", &Map::new()), Some(("4".to_owned(), false)));
     }
@@ -385,7 +435,7 @@ mod tests {
         }
     }
 
-    /// Ten answers of MATH's form, read by hand.
+    /// Answers of MATH's form, read by hand.
     #[test]
     fn answers_of_math_are_right() {
         let math = reward(Some("boxed"));
@@ -404,6 +454,16 @@ mod tests {
             (r"12,\!345", r"\boxed{12345}", r"\boxed{1234}"),
             (r"So $\boxed{7}$.", r"\boxed 7", "7"),
             (r"50\%", r"\boxed{50}", r"\boxed{0.5}"),
+            (r"\frac43", r"\boxed{\frac{4}{3}}", r"\boxed{\frac34}"),
+            (r"\frac{11}{2}", r"\boxed{5.5}", r"\boxed{1 1/2}"),
+            (r"1 1/2", r"\boxed{1\ 1/2}", r"\boxed{11/2}"),
+            (r"\frac{1/2}{3}", r"\boxed{\dfrac{1/2}{3}}", r"\boxed{\frac{1}{2/3}}"),
+            (r"A\rightarrow B", r"\boxed{A \rightarrow B}", r"\boxed{A\leftarrow B}"),
+            (
+                r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
+                r"\boxed{\begin{pmatrix}1\\2\end{pmatrix}}",
+                r"\boxed{\begin{pmatrix}12\end{pmatrix}}",
+            ),
         ] {
             assert_eq!(total(&math, right, gold), Some(1.0), "{right}");
             assert_eq!(total(&math, wrong, gold), Some(0.0), "{wrong}");
@@ -419,6 +479,11 @@ mod tests {
             assert_eq!(total(&gsm8k, text, solution), Some(expected), "{text}");
         }
         assert_eq!(gsm8k.doubt(&sample("", solution).fields), None);
+        // The expression of configs/text.
+        let last = reward(Some(r"-?\d+(?:,\d{3})*(?:\.\d+)?"));
+        for (text, expected) in [("It is 1080.", 1.0), ("1 or 1,080", 1.0), ("It is 80", 0.0)] {
+            assert_eq!(total(&last, text, solution), Some(expected), "{text}");
+        }
         let digits = reward(Some(r"\d+"));
         assert_eq!(total(&digits, "5", "0.5"), Some(0.0), "a number is not searched for another");
         assert_eq!(total(&digits, "2", "1/2"), Some(0.0));

@@ -33,11 +33,8 @@ fn default_answer_field() -> String {
 
 impl AnswerConfig {
     fn reward(&self) -> Result<AnswerReward, ConfigFault> {
-        let extract = self.extract.as_deref().map(|text| match AnswerForm::parse(text) {
-            Ok(AnswerForm::Pattern(_)) | Err(_) => {
-                pattern("extract", text).map(AnswerForm::Pattern)
-            }
-            Ok(form) => Ok(form),
+        let extract = self.extract.as_deref().map(|text| {
+            AnswerForm::parse(text).map_err(|reason| not_a_pattern("extract", text, &reason))
         });
         let extract = extract.transpose()?;
         Ok(AnswerReward { field: self.field.clone(), extract })
@@ -74,11 +71,12 @@ impl RewardSpec for PatternConfig {
 }
 
 fn pattern(key: &str, text: &str) -> Result<Regex, ConfigFault> {
-    Regex::new(text).map_err(|error| {
-        let fault = regex_reason(&error);
-        ConfigFault::from_sentence(
-            "",
-            format!("reward.{key} = '{text}' is not a valid regular expression: {fault}"),
-        )
-    })
+    Regex::new(text).map_err(|error| not_a_pattern(key, text, &regex_reason(&error)))
+}
+
+fn not_a_pattern(key: &str, text: &str, reason: &str) -> ConfigFault {
+    ConfigFault::from_sentence(
+        "",
+        format!("reward.{key} = '{text}' is not a valid regular expression: {reason}"),
+    )
 }

@@ -16,7 +16,7 @@ use grpo_runtime::{RankError, Ranks};
 use serde_json::{Map, Value};
 
 use crate::identity::VALID;
-use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
+use crate::{AnswerReward, ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
 
 /// Runs a reward and protects the caller from panics and hangs.
 #[derive(Clone)]
@@ -86,6 +86,11 @@ impl RewardRunner {
     /// Returns why no completion for a prompt can succeed. See [`Reward::doubt`].
     pub fn doubt(&self, fields: &Map<String, Value>) -> Option<String> {
         self.reward.doubt(fields)
+    }
+
+    /// Returns the reward that extracts answers from completions. See [`Reward::answer`].
+    pub fn answer(&self) -> Option<&AnswerReward> {
+        self.reward.answer()
     }
 
     /// Scores all samples in `groups` and stores their text and outcome. `decode` converts ids to

@@ -69,9 +69,7 @@ pub fn model_folder(path: &Path) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// Returns an error if a name is not valid, or if its files cannot be downloaded.
-pub fn find_folders<'a>(
-    folders: impl IntoIterator<Item = &'a mut PathBuf>,
-) -> anyhow::Result<()> {
+pub fn find_folders<'a>(folders: impl IntoIterator<Item = &'a mut PathBuf>) -> anyhow::Result<()> {
     folders.into_iter().try_for_each(|folder| {
         *folder = model_folder(folder)?;
         Ok(())

@@ -97,6 +97,20 @@ fn of_a_run_on_prompts() {
         let commands = check(&place, &[&["train", "train.toml"], &sets[..]].concat(), 3);
         assert!(commands[0].contains(expected), "{commands:?}");
     }
+    // `grpo sample` does not know the columns of the configuration.
+    place.write("columns.jsonl", "{\"q\": \"a\\nb\"}\n");
+    let sets = [
+        "--set",
+        "data.file=columns.jsonl",
+        "--set",
+        "data.columns={ prompt = \"q\" }",
+        "--set",
+        "train.steps=1",
+        "--run",
+        "columns",
+    ];
+    let commands = check(&place, &[&["train", "train.toml"], &sets[..]].concat(), 2);
+    assert!(commands.iter().all(|command| !command.contains(" sample ")), "{commands:?}");
 }
 
 #[test]

@@ -38,7 +38,10 @@ pub struct RecordKeys {
 }
 
 /// Names in [`RecordKeys::columns`].
-const NAMES: [&str; 4] = ["prompt", "completion", "answer", "tools"];
+const NAMES: [&str; 4] = ["prompt", "completion", "answer", TOOLS];
+
+/// The name of the column with the tools of a record, in files as well.
+pub(super) const TOOLS: &str = "tools";
 
 /// Names in a message for errors of `data.template`.
 const TEMPLATE: &str = "data.template";
@@ -108,8 +111,12 @@ impl RecordFormat {
         row: &Map<String, Value>,
     ) -> Result<Option<(&str, Value)>, String> {
         let Some(path) = self.keys.columns.get(name) else { return Ok(None) };
-        match nested_field(row, path).filter(|value| !value.is_null()) {
-            Some(value) => Ok(Some((path, value.clone()))),
+        match nested_field(row, path) {
+            // Of some records of a Parquet file, the tools are null.
+            Some(value) if !value.is_null() || name == TOOLS => Ok(Some((path, value.clone()))),
+            Some(_) => Err(format!(
+                "the column `{path}` of data.columns.{name} is null; remove the record, or name another column"
+            )),
             None => Err(format!(
                 "the column `{path}` of data.columns.{name} is missing; the record has {}",
                 Names(row.keys().cloned().collect())
@@ -144,7 +151,7 @@ impl RecordFormat {
             Some(Value::String(text)) => form.find(text),
             Some(value @ Value::Number(_)) => {
                 return Err(format!(
-                    "`{key}` is {}, in which data.answer_extract finds nothing; remove it",
+                    "`{key}` is {}, which needs no data.answer_extract; remove data.answer_extract",
                     described(value)
                 ));
             }

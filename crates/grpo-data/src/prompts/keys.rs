@@ -1,7 +1,7 @@
 //! Interprets the keys of a record.
 
 use super::foreign::{nested_field, refuse_media, remedy};
-use super::format::RecordFormat;
+use super::format::{RecordFormat, TOOLS};
 use super::messages::messages;
 use super::shapes::{Shape, VERL};
 use super::values::{text, wrong};
@@ -132,40 +132,35 @@ const GROUND_TRUTH: &str = "reward_model.ground_truth";
 
 /// Returns the prompt that the configuration names. The columns remain fields.
 fn named(row: &Map<String, Value>, format: &RecordFormat) -> Result<Option<Found>, String> {
-    let (prompt, completion) = match format.render(row)? {
-        Some(text) => (PromptSource::User(text), None),
+    let mut prompt = match format.render(row)? {
+        Some(text) => PromptSource::User(text),
         None => match format.column("prompt", row)? {
-            Some((path, value)) => named_prompt(path, value)?,
+            Some((path, value)) if value.is_string() => {
+                PromptSource::User(text(path, value, "a text")?)
+            }
+            Some((path, value)) => prompt(path, value)?,
             None => return Ok(None),
         },
     };
-    let own = the_one(row, ["completion", "completion_ids"])?.map(|key| {
-        let value = row[key].clone();
-        match key {
-            "completion" => self::completion(key, value),
-            _ => ids(key, value).map(CompletionSource::Ids),
+    let path = format.keys().columns.get("prompt").map_or("", String::as_str);
+    let completion = match (own_completion(row)?, &mut prompt) {
+        // The beginning of an answer in `prompt` is part of the prompt.
+        (None, PromptSource::Messages(messages)) if !path.ends_with("prompt") => {
+            last_answer(path, messages)?.map(CompletionSource::Text)
         }
-    });
-    let completion = own.transpose()?.or(completion);
+        (own, _) => own,
+    };
     Ok(Some(Found { prompt, is_text: false, completion, shape: None }))
 }
 
-/// Returns the prompt in a column, and the completion that ends a conversation.
-fn named_prompt(
-    path: &str,
-    value: Value,
-) -> Result<(PromptSource, Option<CompletionSource>), String> {
-    if value.is_string() {
-        return Ok((PromptSource::User(text(path, value, "a text")?), None));
-    }
-    let mut prompt = prompt(path, value)?;
-    // The beginning of an answer in `prompt` is part of the prompt.
-    let is_whole = !path.ends_with("prompt");
-    let completion = match &mut prompt {
-        PromptSource::Messages(messages) if is_whole => last_answer(path, messages)?,
-        _ => None,
-    };
-    Ok((prompt, completion.map(CompletionSource::Text)))
+/// Returns the completion in a key with a known name, which remains a field.
+fn own_completion(row: &Map<String, Value>) -> Result<Option<CompletionSource>, String> {
+    let key = the_one(row, ["completion", "completion_ids"])?;
+    let found = key.map(|key| match (key, row[key].clone()) {
+        ("completion", value) => completion(key, value),
+        (_, value) => ids(key, value).map(CompletionSource::Ids),
+    });
+    found.transpose()
 }
 
 /// Returns the prompt in a key with a known name, which is removed.
@@ -220,11 +215,15 @@ fn recognised(row: &Map<String, Value>) -> Result<Found, String> {
             Names(row.keys().cloned().collect())
         ));
     };
+    let own = own_completion(row)?;
     let text_of = |key: &str| text(key, row[key].clone(), "a text");
     let (prompt, completion) = match shape {
         Shape::Conversation(key) => {
             let mut messages = messages(key, row[key].clone())?;
-            let completion = last_answer(key, &mut messages)?;
+            let completion = match own {
+                Some(_) => None,
+                None => last_answer(key, &mut messages)?,
+            };
             (PromptSource::Messages(messages), completion)
         }
         Shape::Instruction { context, answer } => {
@@ -239,25 +238,30 @@ fn recognised(row: &Map<String, Value>) -> Result<Found, String> {
             (PromptSource::User(text_of(question)?), answer.map(text_of).transpose()?)
         }
     };
-    let completion = completion.map(CompletionSource::Text);
+    let completion = own.or(completion.map(CompletionSource::Text));
     Ok(Found { prompt, is_text: false, completion, shape: Some(shape.name()) })
 }
 
 /// Returns the tools of a record: a list, or a JSON list in a string, as Parquet files have it.
 fn tools(row: &Map<String, Value>, format: &RecordFormat) -> Result<Vec<Value>, String> {
-    let (path, value) = match format.column("tools", row)? {
-        Some((path, value)) => (path, value),
-        None => ("tools", row.get("tools").cloned().unwrap_or_default()),
+    let (path, value, is_named) = match format.column(TOOLS, row)? {
+        Some((path, value)) => (path, value, true),
+        None => (TOOLS, row.get(TOOLS).cloned().unwrap_or_default(), false),
     };
+    let expected = "a list of tools, or JSON of one";
     let value = match &value {
         Value::String(text) if text.trim_start().starts_with('[') => {
-            let wrong = |_| wrong(path, "a list of tools, or JSON of one", &value);
+            let wrong = |_| wrong(path, expected, &value);
             serde_json::from_str(text).map_err(wrong)?
         }
         _ => value,
     };
     match value {
         Value::Array(tools) => Ok(tools),
+        Value::Null => Ok(Vec::new()),
+        Value::String(text) if text.trim().is_empty() => Ok(Vec::new()),
+        // A value of another kind is a field for the reward, unless the configuration says that it is a list.
+        other if is_named => Err(wrong(path, expected, &other)),
         _ => Ok(Vec::new()),
     }
 }

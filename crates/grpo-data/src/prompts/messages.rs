@@ -73,6 +73,9 @@ fn message(key: &str, value: Value) -> Result<Message, String> {
         return Err(wrong(key, "a message {role, content}", &value));
     };
     let is_sharegpt = !fields.contains_key("role") && fields.contains_key("from");
+    if is_sharegpt && fields.get("content").is_some_and(|content| !content.is_null()) {
+        return Err(format!("`{key}` has both `value` and `content`; keep one of them"));
+    }
     let names = if is_sharegpt { ["from", "value"] } else { ["role", "content"] };
     let [role, content] = names.map(|name| fields.shift_remove(name).unwrap_or_default());
     let [role_key, content_key] = names.map(|name| format!("{key}.{name}"));

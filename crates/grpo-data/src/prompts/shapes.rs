@@ -35,6 +35,12 @@ const QUESTIONS: [(&str, [&str; 3]); 3] = [
 /// Keys of MBPP, whose `text` is a question.
 const MBPP: [&str; 3] = ["text", "code", "test_list"];
 
+/// Keys of the first Alpaca file, whose `text` repeats the others in a template for models of its time.
+const ALPACA: [&str; 3] = ["text", "instruction", "output"];
+
+/// Keys that count before `text`.
+const BEFORE_TEXT: [&str; 3] = ["prompt", "messages", "prompt_ids"];
+
 impl Shape {
     /// Returns the kind of a record without a prompt.
     pub(super) fn of(row: &Map<String, Value>) -> Option<Self> {
@@ -60,9 +66,11 @@ impl Shape {
         (is_complete && is_known).then_some(Self::Question(question, answer))
     }
 
-    /// Returns whether a record is a question although its key is one of ours.
+    /// Returns whether a record has its question or instruction in addition to `text`, which is one of our keys.
     pub(super) fn is_under_own_key(row: &Map<String, Value>) -> bool {
-        MBPP.iter().all(|key| has(row, key))
+        let has_all = |keys: &[&str]| keys.iter().all(|key| has(row, key));
+        let is_alpaca = || has_all(&ALPACA) && !BEFORE_TEXT.iter().any(|key| has(row, key));
+        has_all(&MBPP) || is_alpaca()
     }
 
     /// Says which columns are what.

@@ -106,6 +106,24 @@ fn ten_rows_of_alpaca() {
         assert_eq!(record.fields["output"], format!("{n}!"));
         assert_eq!(record.shape, Some("`instruction` and `output` (Alpaca)"));
     }
+    // A key with our name counts before that of another program.
+    let row = json!({"question": "q", "answer": "#### 4", "completion": "2 + 2 = 4"});
+    let record = &read(&[row], "")[0];
+    assert_eq!((&record.prompt, &record.completion), (&user("q"), &completion("2 + 2 = 4")));
+    let talk = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]);
+    for (row, toml) in [
+        (json!({"chat": talk, "completion": "b"}), ""),
+        (json!({"talk": talk, "completion": "b"}), "columns.prompt = 'talk'"),
+    ] {
+        let record = &read(&[row], toml)[0];
+        let PromptSource::Messages(messages) = &record.prompt else { panic!("{record:?}") };
+        assert_eq!((messages.len(), &record.completion), (2, &completion("b")));
+    }
+    // The file of Stanford has the same as `text`, too.
+    let row = json!({"instruction": "Hi.", "input": "", "output": "Yo.", "text": "Below is an instruction"});
+    let record = &read(&[row], "")[0];
+    assert_eq!((&record.prompt, record.is_text), (&user("Hi."), false));
+    assert_eq!(record.completion, completion("Yo."));
     let row = json!({"instruction": "Hi.", "input": null, "output": null, "system": "Be brief."});
     let record = &read(&[row], "")[0];
     let messages = vec![Message::new("system", "Be brief."), Message::new("user", "Hi.")];
@@ -239,7 +257,8 @@ fn columns_are_named_with_dots() {
     assert_eq!(record.fields["prompt"], "other");
     assert_eq!(record.tools, [json!({"name": "f"})]);
     // Only the answer is named.
-    let record = &read(std::slice::from_ref(&row), "columns.answer = 'reply'\nanswer_extract = '(\\d+)'")[0];
+    let record =
+        &read(std::slice::from_ref(&row), "columns.answer = 'reply'\nanswer_extract = '(\\d+)'")[0];
     assert_eq!(record.prompt, PromptSource::Text("other".to_owned()));
     assert_eq!(record.fields["answer"], "4");
     let missing =
@@ -248,7 +267,15 @@ fn columns_are_named_with_dots() {
     assert!(said.starts_with(missing), "{said}");
     assert!(
         fault(&json!({"q": null}), "columns.prompt = 'q'")
-            .contains("`q` of data.columns.prompt is missing")
+            .contains("`q` of data.columns.prompt is null; remove the record")
+    );
+    let tools = |value: Value| json!({"prompt": "q", "fns": value});
+    for value in [json!(null), json!("")] {
+        assert!(read(&[tools(value)], "columns.tools = 'fns'")[0].tools.is_empty());
+    }
+    assert_eq!(
+        fault(&tools(json!({"name": "f"})), "columns.tools = 'fns'"),
+        "p.jsonl:2: `fns` is an object; expected a list of tools, or JSON of one"
     );
     let said = fault(&json!({"q": {"a": 1}}), "columns.prompt = 'q'");
     assert!(said.starts_with("p.jsonl:2: `q` is an object; expected text"), "{said}");
@@ -365,6 +392,11 @@ fn hostile_rows_are_refused_with_their_line() {
             "`conversations[0].value` is null; expected a text",
         ),
         (
+            json!({"conversations": [{"from": "human", "value": "x", "content": "y"}]}),
+            "",
+            "`conversations[0]` has both `value` and `content`; keep one of them",
+        ),
+        (
             json!({"conversations": [{"from": "gpt", "value": "x"}]}),
             "",
             "`conversations` has only an assistant message",
@@ -373,7 +405,7 @@ fn hostile_rows_are_refused_with_their_line() {
         (
             json!({"question": "q", "answer": 72}),
             "answer_extract = '####'",
-            "`answer` is the value 72, in which data.answer_extract finds nothing",
+            "`answer` is the value 72, which needs no data.answer_extract; remove data.answer_extract",
         ),
         (
             json!({"question": "q", "answer": ["72"]}),

@@ -103,14 +103,20 @@ impl DataSet {
         }
         let can_be_named =
             !self.data_files.is_empty() && self.data_files.iter().all(is_record_file);
-        let folder = self.data_dir.as_ref().map(|folder| format!("{}/", folder.trim_matches('/')));
+        let is_local = ["json", "parquet"].contains(&self.path.as_str());
+        // A local folder can be an absolute path.
+        let start: &[char] = if is_local { &[] } else { &['/'] };
+        let folder = self
+            .data_dir
+            .as_deref()
+            .map(|folder| format!("{}/", folder.trim_start_matches(start).trim_end_matches('/')));
         let folder = folder.unwrap_or_default();
         let in_folder = |start: &str| {
             let files = self.data_files.iter().map(|file| format!("{start}{folder}{file}"));
             Found::Files(files.collect())
         };
         match self.path.as_str() {
-            "json" | "parquet" if can_be_named && self.split == "train" => in_folder(""),
+            _ if is_local && can_be_named && self.split == "train" => in_folder(""),
             path if is_on_hub(path) && can_be_named => in_folder(&format!("hf://datasets/{path}/")),
             path if is_on_hub(path) && self.data_files.is_empty() && folder.is_empty() => {
                 let config = self.config.as_deref().unwrap_or("default");
@@ -227,6 +233,10 @@ mod tests {
             &["hf://datasets/a/b/y.jsonl"],
         );
         check(json!({"path": "json", "data_files": "my/x.jsonl"}), &["my/x.jsonl"]);
+        check(
+            json!({"path": "json", "data_files": "x.jsonl", "data_dir": "/my/rows/"}),
+            &["/my/rows/x.jsonl"],
+        );
         check(json!({"path": "my/rows.parquet"}), &["my/rows.parquet"]);
         // Each name is one that `data.file` reads.
         let name = "hf://datasets/a/b@refs/convert/parquet/default/train/*.parquet";

@@ -38,7 +38,7 @@ fn model(draft: &mut Draft<'_>) -> anyhow::Result<()> {
                 // The template becomes a file of the folder.
                 let folder = format!("models/{}", last(&name));
                 draft.remind(format!(
-                    "Download the model: cp -rL \"$(grpo download {named})\" {folder}"
+                    "Download the model: mkdir -p models && cp -rL \"$(grpo download {named})\" {folder}"
                 ));
                 draft.set(&keys, "model", folder, "a copy, for the chat template of the file");
             } else {

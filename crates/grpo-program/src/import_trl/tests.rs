@@ -364,7 +364,7 @@ fn models_are_named_as_on_the_hub() {
     check(
         "model_name_or_path: a/b\nmodel_revision: v1\nchat_template: x\n",
         "models/b",
-        Some("Download the model: cp -rL \"$(grpo download a/b@v1)\" models/b"),
+        Some("Download the model: mkdir -p models && cp -rL \"$(grpo download a/b@v1)\" models/b"),
     );
 }
 

@@ -44,11 +44,9 @@ impl PassRule {
                 None if one == "quality" => Condition::Quality(QualityChecker::default()),
                 None if one == "exact" => Condition::Exact,
                 None if one == "answer" => {
-                    let extract = extract.map(|text| match AnswerForm::parse(text) {
-                        Ok(AnswerForm::Pattern(_)) | Err(_) => {
-                            regex("--extract ", text).map(AnswerForm::Pattern)
-                        }
-                        Ok(form) => Ok(form),
+                    let extract = extract.map(|text| {
+                        let fault = |reason| anyhow::anyhow!("--extract {text}: {reason}");
+                        AnswerForm::parse(text).map_err(fault)
                     });
                     let extract = extract.transpose()?;
                     Condition::Answer(AnswerReward { field: ANSWER.to_owned(), extract })
@@ -63,7 +61,10 @@ impl PassRule {
             });
         }
         if let Some(pattern) = pattern {
-            conditions.push(Condition::Pattern(regex("--pass pattern:", pattern)?));
+            let regex = Regex::new(pattern).map_err(|error| {
+                anyhow::anyhow!("--pass pattern:{pattern}: {}", regex_reason(&error))
+            })?;
+            conditions.push(Condition::Pattern(regex));
         }
         let uses_extract = conditions.iter().any(|one| matches!(one, Condition::Answer(_)));
         anyhow::ensure!(
@@ -130,11 +131,6 @@ impl PassRule {
 
 /// Field from which the reward reads the correct answer.
 const ANSWER: &str = "answer";
-
-fn regex(option: &str, pattern: &str) -> anyhow::Result<Regex> {
-    Regex::new(pattern)
-        .map_err(|error| anyhow::anyhow!("{option}{pattern}: {}", regex_reason(&error)))
-}
 
 #[cfg(test)]
 mod tests {

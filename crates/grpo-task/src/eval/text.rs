@@ -280,7 +280,8 @@ fn references(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> 
 /// Adds BERTScore against the best reference: means over the prompts, which must all have a
 /// reference.
 fn bert_score(measured: &mut Measured, all: &Generations, folder: &Path) -> anyhow::Result<()> {
-    let encoder = SentenceTransformers::load(&model_folder(folder)?, &device()?).context("--bertscore")?;
+    let encoder =
+        SentenceTransformers::load(&model_folder(folder)?, &device()?).context("--bertscore")?;
     let of_prompt = |prompt: &PromptGenerations| -> anyhow::Result<BertScore> {
         anyhow::ensure!(
             !prompt.references.is_empty(),

@@ -11,7 +11,7 @@ const LONGEST_PROMPT: usize = 200;
 /// Number of prompts among which to look for a short one.
 const LOOKED_AT: u32 = 50;
 
-/// Prints three commands to run after training.
+/// Prints the commands to run after training.
 pub(super) fn next_steps(session: &Session) {
     let Session { folder, file, training, .. } = session;
     let run = folder.path().display().to_string();
@@ -56,7 +56,8 @@ fn try_out(session: &Session) -> Option<Vec<String>> {
         };
         match prompts.iter().find_map(of_prompt) {
             Some(options) => command.extend(options),
-            None if data.reader.holds_prompts() => {
+            // `grpo sample` does not know the columns and the template of a configuration.
+            None if data.reader.holds_prompts() && data.reader.settings().is_empty() => {
                 let first = data.files().paths().next()?.display().to_string();
                 command.extend(["--prompts".to_owned(), first]);
             }

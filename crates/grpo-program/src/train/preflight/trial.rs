@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, Shortened, counted};
+use grpo_data::{
+    Codec, Completion, Finish, Group, Purpose, Sample, Shortened, counted, nested_field,
+};
 use grpo_model::{Frozen, Policy};
+use grpo_rewards::AnswerReward;
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
 use grpo_task::generate::decoder;
@@ -25,6 +28,8 @@ pub(super) struct Trial {
     left_out: Option<(usize, String)>,
     /// Why no completion for a prompt can succeed, for each such prompt.
     doubts: Vec<String>,
+    /// The answers, if the reward or a part of it compares answers.
+    answers: Option<Answers>,
     /// Whether the reward has no fixed score for invalid completions.
     scores_invalid: bool,
     /// Sampling time.
@@ -135,8 +140,9 @@ impl Trial {
         let left_out = calls.and_then(|calls| Some((calls.left_out, calls.reason?)));
         let doubts =
             groups.iter().filter_map(|group| rewards.doubt(&group.prompt.fields)).collect();
+        let answers = rewards.answer().map(|answer| Answers::of(answer, &groups));
         let scores_invalid = rewards.scores_invalid();
-        Ok(Some(Self { groups, left_out, doubts, scores_invalid, time }))
+        Ok(Some(Self { groups, left_out, doubts, answers, scores_invalid, time }))
     }
 
     /// Returns an error if the reward scored none of the completions that it had to score, and these are
@@ -299,33 +305,51 @@ impl Trial {
         lines
     }
 
-    /// Returns a warning if completions have answers, but none is the right one.
+    /// Returns a warning if no completion has the right answer.
     fn never_correct(&self) -> Option<String> {
-        let with = |part: &str| {
-            let is = |sample: &&Sample| {
-                sample.outcome.as_ref().and_then(|it| it.part(part)).is_some_and(|it| it > 0.0)
-            };
-            self.samples().filter(is).count()
-        };
-        let (answered, all) = (with("answered"), self.samples().count());
-        let has_answers = self.samples().any(|sample| {
-            sample.outcome.as_ref().is_some_and(|outcome| outcome.part("answered").is_some())
-        });
-        if !has_answers || with("correct") > 0 {
+        let Answers { found, right, first_right } = self.answers.as_ref()?;
+        let all = self.samples().count();
+        if *right > 0 || all == 0 {
             return None;
         }
-        let right = self.groups.iter().find_map(|group| group.prompt.fields.get("answer"));
-        let right = right.map_or_else(String::new, |right| {
-            format!("; the first right answer is {}", Shortened(&right.to_string()))
+        let gold = first_right.as_ref().map_or_else(String::new, |right| {
+            format!("; the first right answer is {}", Shortened(right))
         });
         let completions = counted(all, "trial completion");
-        Some(match answered {
-            0 => format!("none of {completions} has an answer that reward.extract finds{right}"),
-            _ => {
-                let answers = counted(answered, "answer");
-                format!("none of {answers} in {completions} is right{right}")
+        Some(match *found {
+            0 => format!("none of {completions} has an answer that reward.extract finds{gold}"),
+            found => {
+                let answers = counted(found, "answer");
+                format!("none of {answers} in {completions} is right{gold}")
             }
         })
+    }
+}
+
+/// The answers in trial completions.
+#[derive(Debug, PartialEq)]
+struct Answers {
+    /// Number of completions with an answer.
+    found: usize,
+    /// Number of completions with the right one.
+    right: usize,
+    /// The right answer to the first prompt, as JSON.
+    first_right: Option<String>,
+}
+
+impl Answers {
+    fn of(reward: &AnswerReward, groups: &[Group]) -> Self {
+        let votes = groups.iter().flat_map(|group| {
+            let vote = |sample: &Sample| reward.vote(&sample.text, &group.prompt.fields);
+            group.samples.iter().filter_map(vote)
+        });
+        let are_right: Vec<bool> = votes.map(|(_, is_right)| is_right).collect();
+        let right = |group: &Group| nested_field(&group.prompt.fields, &reward.field).cloned();
+        Self {
+            found: are_right.len(),
+            right: are_right.iter().filter(|is_right| **is_right).count(),
+            first_right: groups.iter().find_map(right).map(|right| right.to_string()),
+        }
     }
 }
 
@@ -389,7 +413,7 @@ mod test_groups;
 
 #[cfg(test)]
 mod tests {
-    use grpo_data::{Outcome, Scored, VALID};
+    use grpo_data::{AnswerForm, Outcome, Scored, VALID};
 
     use super::test_groups::group;
     use super::*;
@@ -400,6 +424,7 @@ mod tests {
             groups: vec![group(outcomes)],
             left_out: None,
             doubts: Vec::new(),
+            answers: None,
             scores_invalid: false,
             time: Duration::ZERO,
         }
@@ -467,26 +492,34 @@ mod tests {
 
     #[test]
     fn answers_that_are_never_right_are_said() {
-        let outcome = |answered: f64, correct: f64| {
-            let parts = vec![("answered".into(), answered), ("correct".into(), correct)];
-            Outcome::Scored(Scored::new(vec![(1.0, correct)], parts))
-        };
-        let said = |outcomes| {
-            let mut trial = trial(outcomes);
-            trial.groups[0].prompt.fields.insert("answer".into(), "#### 72".into());
+        let said = |found, right, all: usize| {
+            let mut trial = trial(vec![Outcome::abstained(); all]);
+            let first_right = Some("\"#### 72\"".to_owned());
+            trial.answers = Some(Answers { found, right, first_right });
             trial.never_correct()
         };
         assert_eq!(
-            said(vec![outcome(0.0, 0.0), outcome(1.0, 0.0)]).unwrap(),
+            said(1, 0, 2).unwrap(),
             "none of 1 answer in 2 trial completions is right; the first right answer is \"#### 72\""
         );
         assert_eq!(
-            said(vec![outcome(0.0, 0.0)]).unwrap(),
+            said(0, 0, 1).unwrap(),
             "none of 1 trial completion has an answer that reward.extract finds; the first right answer is \"#### 72\""
         );
-        assert_eq!(said(vec![outcome(1.0, 0.0), outcome(1.0, 1.0)]), None);
-        let other = Scored::new(vec![(1.0, 0.0)], vec![("correct".into(), 0.0)]);
-        assert_eq!(said(vec![Outcome::Scored(other)]), None);
+        assert_eq!(said(2, 1, 2), None);
+        assert_eq!(trial(vec![Outcome::abstained()]).never_correct(), None);
+    }
+
+    #[test]
+    fn answers_are_those_of_the_field_of_the_reward() {
+        let mut group = group(vec![Outcome::abstained(); 3]);
+        group.prompt.fields.insert("gold".into(), "#### 72".into());
+        for (sample, text) in group.samples.iter_mut().zip(["#### 71", "72", "#### 72"]) {
+            sample.text = text.to_owned();
+        }
+        let reward = AnswerReward { field: "gold".to_owned(), extract: Some(AnswerForm::Hashes) };
+        let first_right = Some("\"#### 72\"".to_owned());
+        assert_eq!(Answers::of(&reward, &[group]), Answers { found: 2, right: 1, first_right });
     }
 
     #[test]
