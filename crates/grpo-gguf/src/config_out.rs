@@ -107,6 +107,12 @@ fn rotary(
         Some(value) => Ok(value),
         None => unfit(format!("config.json: {name} is missing from the scaling of positions")),
     };
+    // As in transformers 5, this key takes precedence outside of the scaling.
+    let mut original = None;
+    for place in [config, scaling] {
+        original = original.or(size(place, "original_max_position_embeddings")?);
+    }
+    let original = original.or(size(config, "max_position_embeddings")?).unwrap_or_default();
     let mut set = |name: &str, value: f64| {
         metadata.set(format!("{prefix}.rope.scaling.{name}"), value as f32);
     };
@@ -117,7 +123,7 @@ fn rotary(
                 factor: needed("factor")?,
                 low: needed("low_freq_factor")?,
                 high: needed("high_freq_factor")?,
-                original_context: needed("original_max_position_embeddings")?,
+                original_context: original as f64,
             };
             Ok(Some(llama3.factors(base, head_width)))
         }
@@ -132,21 +138,51 @@ fn rotary(
                     return unsupported(format!("config.json: {other} has no counterpart in GGUF"));
                 }
             }
+            if scaling.get("truncate") == Some(&Value::Bool(false)) {
+                return unsupported("config.json: truncate = false has no counterpart in GGUF");
+            }
             set("factor", needed("factor")?);
             for (name, key) in [("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")] {
                 if let Some(value) = number(scaling, name)? {
                     set(key, value);
                 }
             }
-            let context = size(config, "max_position_embeddings")?;
-            let original = size(scaling, "original_max_position_embeddings")?.or(context);
             let key = format!("{prefix}.rope.scaling.original_context_length");
-            metadata.set(key, original.unwrap_or_default() as u32);
+            metadata.set(key, original as u32);
             metadata.set(format!("{prefix}.rope.scaling.type"), "yarn");
             Ok(None)
         }
         other => {
             unsupported(format!("config.json: rope_type `{other}` has no counterpart in GGUF"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn scalings_that_gguf_does_not_have_are_refused() {
+        let yarn =
+            json!({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16});
+        let mut config = json!({
+            "model_type": "llama", "vocab_size": 12, "hidden_size": 8, "intermediate_size": 8,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64, "rope_scaling": yarn,
+        });
+        let original = |config: &Value| {
+            let mut metadata = Metadata::default();
+            describe(config, &mut metadata).unwrap();
+            metadata.size("llama.rope.scaling.original_context_length").unwrap()
+        };
+        assert_eq!(original(&config), Some(16));
+        // As in transformers 5, this key takes precedence outside of the scaling.
+        config["original_max_position_embeddings"] = 32.into();
+        assert_eq!(original(&config), Some(32));
+        config["rope_scaling"]["truncate"] = false.into();
+        let error = describe(&config, &mut Metadata::default()).err().unwrap();
+        assert_eq!(error.to_string(), "config.json: truncate = false has no counterpart in GGUF");
     }
 }

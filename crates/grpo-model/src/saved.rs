@@ -63,7 +63,8 @@ impl Savable {
     pub(crate) fn is_of_module(&self, name: &str) -> bool {
         let module = self.stored.rsplit_once('.').map_or("", |(module, _)| module);
         let ends = module.match_indices('.').map(|(end, _)| end).chain([module.len()]);
-        ends.map(|end| &module[..end]).any(|module| module.ends_with(name))
+        // Every module ends with an empty name, which nobody means.
+        !name.is_empty() && ends.map(|end| &module[..end]).any(|module| module.ends_with(name))
     }
 
     pub(crate) fn is_bias(&self) -> bool {

@@ -2,7 +2,6 @@
 //! scaled embeddings, and layers with a window, which have a rotary base of their own.
 
 use burn::tensor::Tensor;
-use serde_json::Value;
 
 use super::llama::{self, Defaults, dense};
 use super::positions::{two_rotaries, windows};
@@ -16,7 +15,7 @@ use crate::{BlockForm, BlockLayers, OwnBlock, OwnLayers};
 /// The family `gemma3_text`.
 pub(super) static GEMMA3: FamilyKind = FamilyKind::new("gemma3_text", NAMES, describe).with_models(
     "text models of Gemma 3: 270M, 1B",
-    "bounds of logits and scores, attention in both directions, and models with a vision part (model_type gemma3)",
+    "bounds of logits and scores, attention in both directions, a vision part (model_type gemma3), heads that are rotated in part, scalings of positions other than linear, llama3 and yarn",
 );
 
 const NAMES: Names = Names {
@@ -56,17 +55,26 @@ fn describe(fields: &Fields<'_>) -> Result<Description, String> {
             ));
         }
     }
-    let defaults =
-        Defaults { head_width: Some(256), base: BASES[0], is_tied: true, ..Defaults::default() };
+    let defaults = Defaults {
+        head_width: Some(256),
+        kv_heads: Some(4),
+        base: BASES[0],
+        is_tied: true,
+        ..Defaults::default()
+    };
     let mut json = fields.json().clone();
     json.remove("hidden_act");
+    json.remove("rope_parameters"); // read below
     let description = dense(&Fields::new(&json), &defaults)?;
     let NormKind::Rms { epsilon } = description.norm else { unreachable!("as in Llama") };
-    let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(6).max(1);
-    json.entry("sliding_window").or_insert_with(|| Value::from(4096));
-    let layer_attention = windows(&Fields::new(&json), description.layers, |layer| {
-        !(layer + 1).is_multiple_of(pattern)
-    })?;
+    let pattern = match fields.optional_size("sliding_window_pattern")? {
+        Some(0) => {
+            return Err("sliding_window_pattern = 0 is out of range; expected 1 or more".to_owned());
+        }
+        pattern => pattern.unwrap_or(6),
+    };
+    let layer_attention =
+        windows(fields, description.layers, |layer| !(layer + 1).is_multiple_of(pattern))?;
     let local_base = Some("rope_local_base_freq");
     let [full, sliding] = two_rotaries(fields, description.context, BASES, local_base)?;
     let of_queries = fields.positive("query_pre_attn_scalar", Some(256.0))?;

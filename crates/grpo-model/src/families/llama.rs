@@ -48,6 +48,8 @@ pub(super) const NAMES: Names = Names {
 pub(super) struct Defaults {
     /// Width of a head, if it does not follow from the width of the model.
     pub(super) head_width: Option<usize>,
+    /// Number of key-value heads, if it is not that of the heads.
+    pub(super) kv_heads: Option<usize>,
     /// Constant of the norms.
     pub(super) epsilon: f64,
     /// Base of the rotary positions.
@@ -58,7 +60,7 @@ pub(super) struct Defaults {
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { head_width: None, epsilon: 1e-6, base: 10_000.0, is_tied: false }
+        Self { head_width: None, kv_heads: None, epsilon: 1e-6, base: 10_000.0, is_tied: false }
     }
 }
 
@@ -106,6 +108,11 @@ pub(super) fn dense(fields: &Fields<'_>, defaults: &Defaults) -> Result<Descript
     }
     refuse_partial_rotation(fields)?;
     let context = fields.size("max_position_embeddings")?;
+    // As in older versions of transformers, null is the number of heads.
+    let kv_heads = match fields.json().contains_key("num_key_value_heads") {
+        true => fields.optional_size("num_key_value_heads")?,
+        false => defaults.kv_heads,
+    };
     let attention = fields.flag("attention_bias", false)?;
     Ok(Description {
         vocabulary: fields.size("vocab_size")?,
@@ -113,7 +120,7 @@ pub(super) fn dense(fields: &Fields<'_>, defaults: &Defaults) -> Result<Descript
         width,
         layers: fields.size_up_to("num_hidden_layers", 1 << 10)?,
         heads,
-        kv_heads: fields.optional_size("num_key_value_heads")?.unwrap_or(heads),
+        kv_heads: kv_heads.unwrap_or(heads),
         head_width,
         mlp_width: fields.size("intermediate_size")?,
         norm: NormKind::Rms { epsilon: fields.positive("rms_norm_eps", Some(defaults.epsilon))? },

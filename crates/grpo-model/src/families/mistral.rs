@@ -1,5 +1,7 @@
 //! Mistral (Jiang et al. 2023) and Ministral: Llama models whose layers can have a sliding window.
 
+use serde_json::Value;
+
 use super::llama::{Defaults, NAMES, dense};
 use super::positions::{PARTIAL, windows};
 use super::{FamilyKind, Fields};
@@ -12,9 +14,6 @@ pub(super) static MISTRAL: FamilyKind = FamilyKind::new("mistral", NAMES, mistra
 pub(super) static MINISTRAL: FamilyKind = FamilyKind::new("ministral", NAMES, ministral)
     .with_models("Ministral with windows in some layers", PARTIAL);
 
-/// The window of a configuration that does not say it. `null` means that there is none.
-const WINDOW: usize = 4096;
-
 fn mistral(fields: &Fields<'_>) -> Result<Description, String> {
     if fields.json().get("layer_types").is_some_and(|kinds| !kinds.is_null()) {
         return Err("layer_types is not a key of this family, which ignores it in transformers; set model_type to \"ministral\"".to_owned());
@@ -23,10 +22,8 @@ fn mistral(fields: &Fields<'_>) -> Result<Description, String> {
 }
 
 fn ministral(fields: &Fields<'_>) -> Result<Description, String> {
-    let description = dense(fields, &Defaults::default())?;
-    let mut json = fields.json().clone();
-    let window = json.entry("sliding_window").or_insert_with(|| WINDOW.into());
-    let has_window = !window.is_null();
-    let layer_attention = windows(&Fields::new(&json), description.layers, |_| has_window)?;
+    let description = dense(fields, &Defaults { kv_heads: Some(8), ..Defaults::default() })?;
+    let has_window = !fields.json().get("sliding_window").is_some_and(Value::is_null);
+    let layer_attention = windows(fields, description.layers, |_| has_window)?;
     Ok(Description { layer_attention, biases: Biases::everywhere(false), ..description })
 }

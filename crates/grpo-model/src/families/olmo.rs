@@ -45,7 +45,9 @@ fn olmo2(fields: &Fields<'_>) -> Result<Description, String> {
 
 fn olmo3(fields: &Fields<'_>) -> Result<Description, String> {
     let defaults = Defaults { epsilon: 1e-5, base: BASE, ..Defaults::default() };
-    let description = with_norms_behind(fields, &defaults)?;
+    let mut json = fields.json().clone();
+    json.remove("rope_parameters"); // read below
+    let description = with_norms_behind(&Fields::new(&json), &defaults)?;
     let layer_attention = windows(fields, description.layers, |layer| (layer + 1) % 4 != 0)?;
     let [full, sliding] = two_rotaries(fields, description.context, [BASE, BASE], None)?;
     Ok(Description {

@@ -1,5 +1,7 @@
 //! Keys of positions and of layers with windows, as transformers 5 reads them.
 
+use serde_json::{Map, Value};
+
 use super::Fields;
 use crate::description::{LayerAttention, RotaryConfig, RotaryScaling};
 
@@ -11,8 +13,13 @@ pub(super) const PARTIAL: &str =
 
 /// Rejects models that rotate only a fraction of each head.
 pub(super) fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), String> {
-    let inner = fields.object("rope_parameters")?;
-    for fields in inner.iter().chain([fields]) {
+    let mut all = vec![*fields];
+    for key in ["rope_parameters", "rope_scaling"] {
+        let Some(parameters) = fields.object(key)? else { continue };
+        let of_layers = parameters.json().values().filter_map(Value::as_object);
+        all.extend(of_layers.map(Fields::new).chain([parameters]));
+    }
+    for fields in all {
         match fields.optional_number("partial_rotary_factor")? {
             Some(factor) if factor != 1.0 => {
                 return Err(format!("partial_rotary_factor = {factor} is not supported"));
@@ -27,8 +34,10 @@ pub(super) fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), String>
 const FULL: &str = "full_attention";
 /// Name of a layer that sees a window of them.
 const SLIDING: &str = "sliding_attention";
+/// The window of a configuration that does not say it.
+const WINDOW: usize = 4096;
 
-/// Reads `layer_types` and `sliding_window`. Without types, `is_sliding` says which of `layers` have a
+/// Reads `layer_types` and `sliding_window`, which is 4096 if it is missing. Without types, `is_sliding` says which of `layers` have a
 /// window. Returns an empty list if none has.
 pub(super) fn windows(
     fields: &Fields<'_>,
@@ -48,10 +57,17 @@ pub(super) fn windows(
     if !sliding.contains(&true) {
         return Ok(Vec::new());
     }
+    let is_missing = !fields.json().contains_key("sliding_window");
     let window = match fields.optional_size("sliding_window")? {
         Some(0) => return Err("sliding_window = 0 is out of range; expected 1 or more".to_owned()),
         Some(window) => window,
-        None => return Err("missing key 'sliding_window'".to_owned()),
+        None if is_missing => WINDOW,
+        None => {
+            return Err(
+                "sliding_window = null, but there are layers with a window; expected 1 or more"
+                    .to_owned(),
+            );
+        }
     };
     let of = |is_sliding: bool| LayerAttention::default().within(is_sliding.then_some(window));
     Ok(sliding.into_iter().map(of).collect())
@@ -83,40 +99,44 @@ pub(super) fn refuse_windows(fields: &Fields<'_>) -> Result<(), String> {
     }
 }
 
-/// Reads the rotary positions of layers without and with a window. The latter are never scaled, and
-/// have a base of their own under `local_base` in older files.
+/// Reads the rotary positions of layers without and with a window: `rope_parameters` has both
+/// (transformers 5), or `rope_scaling` is only that of the former (older checkpoints). Older files have
+/// the base of the latter under `local_base`.
 pub(super) fn two_rotaries(
     fields: &Fields<'_>,
     context: usize,
     [base, local]: [f64; 2],
     local_base: Option<&str>,
 ) -> Result<[RotaryConfig; 2], String> {
-    let nested = |kind: &str| match fields.object("rope_parameters")? {
-        Some(by_kind) if by_kind.json().values().any(serde_json::Value::is_object) => {
-            by_kind.object(kind)
-        }
-        _ => Ok(None),
+    refuse_partial_rotation(fields)?;
+    let by_kind = fields.object("rope_parameters")?;
+    let mut keys = by_kind.iter().flat_map(|by_kind| by_kind.json().keys());
+    if let Some(key) = keys.find(|key| ![FULL, SLIDING].contains(&key.as_str())) {
+        return Err(format!(
+            "rope_parameters.{key} is not supported; expected {FULL} and {SLIDING}, each with the parameters of its layers"
+        ));
+    }
+    let of_kind = |kind: &str| -> Result<Map<String, Value>, String> {
+        let Some(by_kind) = &by_kind else { return Ok(Map::new()) };
+        Ok(by_kind.object(kind)?.map(|found| found.json().clone()).unwrap_or_default())
     };
-    let of_kind = |kind: &str, default: f64| -> Result<Option<RotaryConfig>, String> {
-        let Some(parameters) = nested(kind)? else { return Ok(None) };
-        let base = base_of(parameters.positive("rope_theta", Some(default))?)?;
-        Ok(Some(RotaryConfig { base, scaling: rotary_scaling(&parameters, context)? }))
+    let config = |parameters: &Map<String, Value>, base: f64| {
+        let parameters = Fields::new(parameters);
+        let base = base_of(parameters.positive("rope_theta", Some(base))?)?;
+        let scaling = rotary_scaling(&parameters, context, None)?;
+        Ok::<_, String>(RotaryConfig { base, scaling })
     };
-    let full = match of_kind(FULL, base)? {
-        Some(full) => full,
-        None => rotary(fields, context, base)?,
+    let (mut full, sliding) = (of_kind(FULL)?, of_kind(SLIDING)?);
+    // As in transformers 5, the older key takes precedence.
+    if let Some(older) = fields.object("rope_scaling")? {
+        full.extend(older.json().clone());
+    }
+    let base = fields.positive("rope_theta", Some(base))?;
+    let local = match local_base {
+        Some(key) => fields.positive(key, Some(local))?,
+        None => local,
     };
-    let sliding = match of_kind(SLIDING, local)? {
-        Some(sliding) => sliding,
-        None => {
-            let base = match local_base {
-                Some(key) => fields.positive(key, Some(local))?,
-                None => local,
-            };
-            RotaryConfig { base: base_of(base)?, scaling: RotaryScaling::Default }
-        }
-    };
-    Ok([full, sliding])
+    Ok([config(&full, base)?, config(&sliding, local)?])
 }
 
 /// Checks the base of rotary positions.
@@ -138,6 +158,12 @@ pub(super) fn rotary(
     let older = fields.object("rope_scaling")?;
     // As in transformers 5, the older key takes precedence unless it is empty.
     let scaling = older.filter(|older| !older.json().is_empty()).or(newer);
+    let mut values = scaling.iter().flat_map(|scaling| scaling.json());
+    if let Some((kind, _)) = values.find(|(_, value)| value.is_object()) {
+        return Err(format!(
+            "rope_parameters.{kind} is not supported; all layers of this family have the same parameters"
+        ));
+    }
     let inner_base = match &scaling {
         Some(scaling) => scaling.optional_number("rope_theta")?,
         None => None,
@@ -149,21 +175,28 @@ pub(super) fn rotary(
     Ok(RotaryConfig {
         base: base_of(base)?,
         scaling: match &scaling {
-            Some(scaling) => rotary_scaling(scaling, context)?,
+            // As in transformers 5, this key takes precedence outside of the parameters.
+            Some(scaling) => rotary_scaling(scaling, context, fields.optional_size(ORIGINAL)?)?,
             None => RotaryScaling::Default,
         },
     })
 }
 
-fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, String> {
+/// Context length before the extension.
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+fn rotary_scaling(
+    fields: &Fields<'_>,
+    context: usize,
+    original: Option<usize>,
+) -> Result<RotaryScaling, String> {
     let kind = match fields.text("rope_type")? {
         Some(kind) => kind,
         None => fields.text("type")?.unwrap_or("default"),
     };
     let original_context = || -> Result<usize, String> {
-        match fields.optional_size("original_max_position_embeddings")?.unwrap_or(context) {
-            0 => Err("original_max_position_embeddings = 0 is out of range; expected 1 or more"
-                .to_owned()),
+        match original.or(fields.optional_size(ORIGINAL)?).unwrap_or(context) {
+            0 => Err(format!("{ORIGINAL} = 0 is out of range; expected 1 or more")),
             original => Ok(original),
         }
     };

@@ -72,8 +72,13 @@ impl Families {
                 known()
             ));
         };
-        self.iter().find(|kind| name.as_str() == Some(kind.name)).ok_or_else(|| {
-            format!("unknown model family {name}; supported model families: {}", known())
+        let kind = self.iter().find(|kind| name.as_str() == Some(kind.name));
+        kind.ok_or_else(|| match json.get("text_config").is_some_and(Value::is_object) {
+            true => format!(
+                "model_type {name} has a text model next to other parts (text_config), such as vision or audio, which are not supported; use a model of text alone; supported model families: {}",
+                known()
+            ),
+            false => format!("unknown model family {name}; supported model families: {}", known()),
         })
     }
 }

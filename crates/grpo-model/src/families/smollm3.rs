@@ -13,7 +13,8 @@ pub(super) static SMOLLM3: FamilyKind =
     FamilyKind::new("smollm3", NAMES, describe).with_models("SmolLM3", PARTIAL);
 
 fn describe(fields: &Fields<'_>) -> Result<Description, String> {
-    let defaults = Defaults { base: 2_000_000.0, is_tied: true, ..Defaults::default() };
+    let defaults =
+        Defaults { kv_heads: Some(4), base: 2_000_000.0, is_tied: true, ..Defaults::default() };
     let description = dense(fields, &defaults)?;
     let layers = description.layers;
     let rotated = rotated_layers(fields, layers)?;

@@ -37,15 +37,26 @@ fn families_that_are_not_known() {
     );
     check_refused(
         without(llama(), "model_type"),
-        &format!("missing model_type (transformers) or architecture (models of tasks); {}", known()),
+        &format!(
+            "missing model_type (transformers) or architecture (models of tasks); {}",
+            known()
+        ),
     );
+    let wrapped = with(llama(), json!({"model_type": "gemma3", "text_config": llama()}));
+    let error = known_families().parse(&wrapped.to_string()).unwrap_err();
+    let part = "has a text model next to other parts (text_config), such as vision or audio, which are not supported; use a model of text alone";
+    assert!(error.starts_with(&format!("model_type \"gemma3\" {part}")), "{error}");
     assert_eq!(
         ModelConfig::from_json("[]").unwrap_err(),
         "found a list; expected an object; copy the file from the original again"
     );
+    let of_hub = crate::hub_families::FAMILIES.iter().map(|text| {
+        let cases: Value = serde_json::from_str(text).unwrap();
+        cases[0]["config"].clone()
+    });
+    let known = [llama(), qwen2(), qwen3(), gpt2(), bert(), other()].into_iter().chain(of_hub);
+    let found: Vec<&FamilyKind> = known.map(|json| config(&json).family()).collect();
     for family in known_families().iter() {
-        let found = [llama(), qwen2(), qwen3(), gpt2(), bert(), other()].into_iter();
-        let found: Vec<&FamilyKind> = found.map(|json| config(&json).family()).collect();
         assert!(found.contains(&family), "{family:?}");
     }
 }
@@ -145,6 +156,69 @@ fn rotary_positions_that_cannot_be() {
 }
 
 #[test]
+fn rotary_positions_of_single_layers() {
+    let linear = json!({"rope_type": "linear", "factor": 2.0});
+    let both = |full: Value, sliding: Value| json!({"rope_parameters": {"full_attention": full, "sliding_attention": sliding}});
+    let partial = "partial_rotary_factor = 0.5 is not supported";
+    let half = json!({"partial_rotary_factor": 0.5});
+    check_changes(
+        &llama(),
+        [
+            (
+                both(linear.clone(), linear.clone()),
+                "rope_parameters.full_attention is not supported; all layers of this family have the same parameters",
+            ),
+            (json!({"rope_scaling": with(linear.clone(), half.clone())}), partial),
+        ],
+    );
+    let gemma = with(llama(), json!({"model_type": "gemma3_text", "head_dim": 6}));
+    check_changes(
+        &gemma,
+        [
+            (
+                json!({"rope_parameters": with(linear.clone(), json!({"rope_theta": 50.0}))}),
+                "rope_parameters.rope_type is not supported; expected full_attention and sliding_attention, each with the parameters of its layers",
+            ),
+            (both(linear.clone(), half), partial),
+            (
+                json!({"sliding_window_pattern": 0}),
+                "sliding_window_pattern = 0 is out of range; expected 1 or more",
+            ),
+            (
+                json!({"sliding_window": null}),
+                "sliding_window = null, but there are layers with a window; expected 1 or more",
+            ),
+        ],
+    );
+    // What rope_parameters do not say follows from the older keys.
+    let theta = json!({"rope_theta": 70.0, "rope_local_base_freq": 30.0});
+    let of = |change: Value| {
+        config(&with(with(gemma.clone(), theta.clone()), change)).description().clone()
+    };
+    let scaled = RotaryConfig { base: 70.0, scaling: RotaryScaling::Linear { factor: 2.0 } };
+    let window = Some(RotaryConfig { base: 30.0, scaling: RotaryScaling::Default });
+    for change in [
+        json!({"rope_parameters": {"full_attention": linear}}),
+        json!({"rope_scaling": linear}),
+        with(both(json!({"rope_type": "default"}), Value::Null), json!({"rope_scaling": linear})),
+    ] {
+        let found = of(change);
+        assert_eq!(
+            (found.positions, found.window_rotary),
+            (Positions::Rotary(scaled.clone()), window.clone())
+        );
+    }
+    // A context length outside of the parameters takes precedence.
+    let yarn = json!({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16});
+    let outside =
+        with(llama(), json!({"rope_scaling": yarn, "original_max_position_embeddings": 32}));
+    let inside =
+        json!({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32});
+    let inside = with(llama(), json!({"rope_scaling": inside}));
+    assert_eq!(config(&outside).description(), config(&inside).description());
+}
+
+#[test]
 fn sizes_that_do_not_fit() {
     check_changes(
         &llama(),
@@ -238,6 +312,20 @@ fn defaults_are_those_of_transformers() {
     });
     let llama = of(small.clone());
     assert_eq!((llama.kv_heads, llama.head_width, llama.head), (2, 4, HeadKind::Own));
+    for (family, kv_heads) in [
+        ("mistral", 8),
+        ("ministral", 8),
+        ("smollm3", 4),
+        ("gemma3_text", 4),
+        ("granite", 16),
+        ("olmo3", 16),
+    ] {
+        let heads = json!({"model_type": family, "num_attention_heads": 16, "head_dim": 2});
+        let found = of(with(small.clone(), heads));
+        assert_eq!(found.kv_heads, kv_heads, "{family}");
+        let has_windows = matches!(family, "mistral" | "ministral" | "gemma3_text" | "olmo3");
+        assert_eq!(found.attention_of(0).window, has_windows.then_some(4096), "{family}");
+    }
     assert_eq!(llama.biases, Biases::everywhere(false));
     let default = RotaryConfig { base: 10_000.0, scaling: RotaryScaling::Default };
     assert_eq!(llama.positions, Positions::Rotary(default));

@@ -21,7 +21,8 @@ use crate::support::{
 const IDS: [u32; 25] =
     [3, 18, 0, 7, 7, 11, 2, 16, 5, 9, 1, 22, 4, 4, 13, 6, 21, 10, 8, 12, 0, 19, 3, 17, 15];
 
-const FAMILIES: [&str; 7] = [
+/// The cases of each family.
+pub(crate) const FAMILIES: [&str; 7] = [
     include_str!("../fixtures/hub_families/mistral.json"),
     include_str!("../fixtures/hub_families/ministral.json"),
     include_str!("../fixtures/hub_families/granite.json"),

@@ -271,10 +271,14 @@ fn settings_that_do_not_fit() {
         Adapter::random(&config, &model, 1, &Device::flex()).unwrap_err().to_string()
     };
     let saved = |name: &str| LoraConfig { modules_to_save: vec![name.to_owned()], ..lora(0.0) };
-    assert_eq!(
-        refusal(saved("heads")),
-        "lora.modules_to_save: the model has no module named 'heads'; for example lm_head, embed_tokens or norm"
-    );
+    for name in ["heads", ""] {
+        assert_eq!(
+            refusal(saved(name)),
+            format!(
+                "lora.modules_to_save: the model has no module named '{name}'; for example lm_head, embed_tokens or norm"
+            )
+        );
+    }
     assert_eq!(
         refusal(saved("q_proj")),
         "lora.modules_to_save: model.layers.0.self_attn.q_proj also has low-rank matrices; list other names in lora.targets, or remove it here"

@@ -283,7 +283,9 @@ impl Sizes<'_> {
         let kv = (2 * it.kv_heads * it.head_width) as f64;
         let middle = match it.activation {
             Activation::Gelu | Activation::GeluTanh => 2.0,
-            Activation::SwiGlu | Activation::GeGluTanh => 3.0,
+            Activation::SwiGlu => 3.0,
+            // Its GELU is kept too, because it is not one operation with the product.
+            Activation::GeGluTanh => 4.0,
         } * it.mlp_width as f64;
         let block = 6.0 * width + 2.0 * heads + kv + middle;
         let kept = if checkpointing { layers * width + 2.0 * block } else { layers * block };
