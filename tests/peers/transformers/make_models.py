@@ -441,6 +441,10 @@ def write_adapter(folder, base, settings, rng):
 
 def gradient_norms(model, ids):
     """The norms of the gradients of the mean square of the logits, one for each trained tensor, in order."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            # torch leaves out the gradient of the padding's row. Here, the id of the padding is one like others.
+            module.padding_idx = None
     model(input_ids=torch.tensor([ids])).logits.square().mean().backward()
     return sorted(value.grad.norm().item() for value in model.parameters() if value.requires_grad)
 

@@ -82,6 +82,7 @@ fn names_that_cannot_be_used_are_explained() {
     let absent = "`org/absent` is neither a folder here nor a model on URL; check the name, or set HF_TOKEN if it is private";
     check(&server, &["sample", "--model", "org/absent"], absent);
     check(&server, &["download", "org/absent"], absent);
+    place.write("x.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\", \"reference\": \"c\"}\n");
     check(&server, &["eval", "x.jsonl", "--bertscore", "org/absent"], absent);
     let sft = "run = \"r\"\nseed = 1\nstart = \"org/absent\"\ndata.file = \"x.jsonl\"\n[pretrain]\nepochs = 1\nbatch_size = 4\noptimizer.learning_rate = 1e-3\n";
     place.write("sft.toml", sft);

@@ -339,7 +339,9 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
     }
     let ended = place.succeed(&["train", "--resume", "run"]);
     assert!(ended.stdout.contains("resuming     after step 3 of 6\n"), "{}", ended.stdout);
-    assert!(!ended.stdout.contains("warning"), "{}", ended.stdout);
+    // An untrained model samples ids that its tokenizer does not have.
+    let mut warnings = ended.stdout.lines().filter(|line| line.contains("warning"));
+    assert!(warnings.all(|line| line.contains("have no token")), "{}", ended.stdout);
     assert!(whole(place) == expected, "{sets:?}: other bytes");
     place.succeed(&["audit", "run"]);
 }

@@ -242,7 +242,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.bogus=1",
         str![
-            "--set lora.bogus=1: unknown key 'lora.bogus'; there are: rank, alpha, dropout, targets, rslora"
+            "--set lora.bogus=1: unknown key 'lora.bogus'; there are: rank, alpha, dropout, targets, rslora, dora, modules_to_save"
         ],
     );
     check_set(

@@ -136,6 +136,7 @@ pages! {
     infill: "docs/guides/infill.md",
     library: "docs/guides/library.md",
     molecules: "docs/guides/molecules.md",
+    own_data: "docs/guides/own-data.md",
     own_reward: "docs/guides/own-reward.md",
     read_a_run: "docs/guides/read-a-run.md",
     replies: "docs/guides/replies.md",

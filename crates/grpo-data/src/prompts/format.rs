@@ -26,7 +26,8 @@ pub struct RecordKeys {
     #[schemars(extend("x-basic" = true))]
     pub system: Option<String>,
     /// Jinja template of the prompt over the columns of a record, as `"{{ question }}\nThink step by
-    /// step."` It is a user's message if the model has a chat template.
+    /// step."` The line break behind a tag is dropped, as in chat templates. It is a user's message if
+    /// the model has a chat template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// How the column `answer` or, if there is none, the worked solution marks the answer: `"####"`

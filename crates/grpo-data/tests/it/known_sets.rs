@@ -130,7 +130,7 @@ fn questions_with_choices_and_passages() {
         user("p q?"),
     );
     let mmlu = json!({"question": "q", "subject": "law", "choices": ["x", "y"], "answer": 1});
-    let template = "template = \"{{ question }}{% for choice in choices %}\\n{{ loop.index0 }}: {{ choice }}{% endfor %}\"";
+    let template = "template = \"{{ question }}{% for choice in choices %}{{ '\\n' }}{{ loop.index0 }}: {{ choice }}{% endfor %}\"";
     let sentence = "`question` needs `choices`: write both with data.template, such as \"{{ question }}\\n{{ choices }}\"";
     let record = refused(&mmlu, sentence, template, user("q\n0: x\n1: y"));
     assert_eq!(record.fields["answer"], 1);

@@ -149,7 +149,7 @@ fn a_pattern_of_a_data_set_needs_a_list_of_its_files() {
     std::fs::remove_dir_all(repo.join("trees")).unwrap();
     std::fs::remove_file(found.folder.join(both[1])).unwrap();
     let said = find(true).unwrap_err().to_string();
-    let expect = "(it does not list which files match `default/train/*.parquet`), and HF_HUB_OFFLINE forbids to download it";
+    let expect = "(it does not list which files match `default/train/*.parquet`), and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids downloads";
     assert!(said.contains(expect), "{said}");
     assert_eq!(find(false).unwrap().files, both);
 }

@@ -138,7 +138,11 @@ fn gradients_are_those_of_transformers() {
                 let products = found[name].1.iter().zip(shakes(&direction));
                 let got: f64 = products.map(|(&g, d)| f64::from(g) * f64::from(d)).sum();
                 let error = (got - expected).abs();
-                assert!(error <= 1e-4 * scale + 1e-7, "{name}: {got}, {expected} of {}", case.config);
+                assert!(
+                    error <= 1e-4 * scale + 1e-7,
+                    "{name}: {got}, {expected} of {}",
+                    case.config
+                );
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A command line of a stage, as the command's options describe it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
 use grpo_hub::is_name;
@@ -19,7 +19,11 @@ pub(super) struct Parsed {
 const OUTPUT: &str = "Output";
 
 /// Names of values that are paths.
-const PATHS: [&str; 6] = ["FILE", "FOLDER", "FOLDER|NAME", "PATH", "CONFIG", "RUN"];
+const PATHS: [&str; 5] = ["FILE", "FOLDER", "PATH", "CONFIG", "RUN"];
+
+/// Names of values that are a path or the name of something else, with what tells a name from a path.
+const PATHS_OR_NAMES: [(&str, fn(&Path) -> bool); 2] =
+    [("FOLDER|NAME", is_name), ("CONFIG|TYPE", |path| path.extension().is_none())];
 
 /// Name of values that are a file, or a name and files.
 const METHOD: &str = "METHOD";
@@ -106,10 +110,13 @@ impl Parsed {
         for argument in self.arguments().filter(|argument| !is_output(argument)) {
             let names = argument.get_value_names().unwrap_or_default();
             let is_named = |of: &[&str]| names.iter().any(|name| of.contains(&name.as_str()));
-            let paths: Vec<PathBuf> = match (is_named(&PATHS), is_named(&[METHOD])) {
-                // Names of the hub are no files here.
-                (true, _) => self.values(argument).filter(|path| !is_name(path)).collect(),
-                (false, true) => {
+            let or_name = PATHS_OR_NAMES.iter().find(|(name, _)| is_named(&[*name]));
+            let paths: Vec<PathBuf> = match (or_name, is_named(&PATHS), is_named(&[METHOD])) {
+                (Some((_, is_name)), ..) => {
+                    self.values(argument).filter(|path| !is_name(path)).collect()
+                }
+                (None, true, _) => self.values(argument).collect(),
+                (None, false, true) => {
                     let texts = self.values(argument);
                     let texts = texts.map(|text| text.to_string_lossy().into_owned());
                     // Other code refuses an invalid method.
@@ -118,7 +125,7 @@ impl Parsed {
                         .flat_map(|of| of.files)
                         .collect()
                 }
-                (false, false) => continue,
+                (None, false, false) => continue,
             };
             let option = argument.get_long().map(|name| format!("--{name}"));
             inputs.extend(paths.into_iter().map(|path| Input { option: option.clone(), path }));
