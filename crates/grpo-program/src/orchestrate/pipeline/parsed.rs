@@ -21,8 +21,11 @@ const OUTPUT: &str = "Output";
 /// Names of values that are paths.
 const PATHS: [&str; 5] = ["FILE", "FOLDER", "PATH", "CONFIG", "RUN"];
 
-/// Names of values that are a path or the name of something else, with what tells a name from a path.
-const PATHS_OR_NAMES: [(&str, fn(&Path) -> bool); 2] =
+/// Tells the name of something else from a path.
+type IsName = fn(&Path) -> bool;
+
+/// Names of values that are a path or the name of something else.
+const PATHS_OR_NAMES: [(&str, IsName); 2] =
     [("FOLDER|NAME", is_name), ("CONFIG|TYPE", |path| path.extension().is_none())];
 
 /// Name of values that are a file, or a name and files.
