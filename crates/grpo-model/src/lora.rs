@@ -14,10 +14,10 @@ use grpo_kernels::{batch_invariant_linear, gather_rows, indices, linear, matmul}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ModelError;
 use crate::names::{HEAD, TOKENS};
 use crate::precision::{dense, off_tape, on_tape_of, operand};
 use crate::saved::Saved;
-use crate::{ModelError, Transformer};
 
 /// Configuration of a new adapter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Ranges)]
@@ -207,19 +207,6 @@ impl Adapter {
         }
         let pairs = numbered.into_iter().map(|(_, pair)| pair).collect();
         Self { pairs, saved, places }
-    }
-
-    /// Sets every B to 0, lengths to those of `base`, and replaced tensors to its values, so that the
-    /// adapter has no effect.
-    pub(crate) fn without_effect(mut self, base: &Transformer) -> Self {
-        for pair in &mut self.pairs {
-            pair.b = pair.b.clone().map(|b| b.zeros_like());
-            if pair.magnitude.is_some() {
-                pair.magnitude = Some(Param::from_tensor(pair.norms(base.weight_of(pair))));
-            }
-        }
-        self.saved = self.saved.reset_to(base);
-        self
     }
 
     /// Returns whether the input of the first block depends on trained parameters.

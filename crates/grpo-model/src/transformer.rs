@@ -2,6 +2,7 @@
 
 mod adapted;
 mod language_model;
+mod replaced;
 
 use std::sync::Arc;
 

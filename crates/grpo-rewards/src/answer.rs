@@ -6,7 +6,7 @@ use regex_syntax::hir::{Hir, HirKind};
 use serde_json::{Map, Value};
 
 use crate::text::verdict;
-use crate::{Outcome, PartName, Reward, RewardInput};
+use crate::{Outcome, PartName, Reward, RewardInput, Votes};
 
 /// Scores 1 if the completion contains the correct answer, otherwise 0.
 ///
@@ -55,8 +55,24 @@ impl Reward for AnswerReward {
         })
     }
 
-    fn answer(&self) -> Option<&AnswerReward> {
+    fn answer(&self) -> Option<&dyn Votes> {
         Some(self)
+    }
+}
+
+impl Votes for AnswerReward {
+    fn vote(&self, text: &str, fields: &Map<String, Value>) -> Option<(String, bool)> {
+        let given = self.given(text)?;
+        let is_right = self.right(fields).is_ok_and(|right| self.is_right(given, &right));
+        let is_boxed = matches!(self.extract, Some(AnswerForm::Boxed));
+        let given = if is_boxed { without_latex(given) } else { given.trim().to_owned() };
+        // The sum turns -0 into 0.
+        let answer = number(&given).map_or(given, |number| (number + 0.0).to_string());
+        Some((answer, is_right))
+    }
+
+    fn right_answer<'a>(&self, fields: &'a Map<String, Value>) -> Option<&'a Value> {
+        nested_field(fields, &self.field)
     }
 }
 
@@ -70,18 +86,6 @@ impl AnswerReward {
         let found = f64::from(u8::from(given.is_some()));
         let is_right = given.is_some_and(|given| self.is_right(given, &right));
         verdict(is_right, vec![("answered".into(), found)])
-    }
-
-    /// Returns the answer in a completion in a form that is the same for answers that count as equal, and
-    /// whether it is right for a prompt with these fields. Returns `None` without an answer.
-    pub fn vote(&self, text: &str, fields: &Map<String, Value>) -> Option<(String, bool)> {
-        let given = self.given(text)?;
-        let is_right = self.right(fields).is_ok_and(|right| self.is_right(given, &right));
-        let is_boxed = matches!(self.extract, Some(AnswerForm::Boxed));
-        let given = if is_boxed { without_latex(given) } else { given.trim().to_owned() };
-        // The sum turns -0 into 0.
-        let answer = number(&given).map_or(given, |number| (number + 0.0).to_string());
-        Some((answer, is_right))
     }
 
     fn is_right(&self, given: &str, right: &str) -> bool {

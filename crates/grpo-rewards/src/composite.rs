@@ -13,7 +13,7 @@ pub(crate) use self::config::{Composite, reserved_for};
 pub use self::config::{CompositeConfig, CompositePart, check_part_names};
 pub use self::transform::Transform;
 use crate::identity::VALID;
-use crate::{AnswerReward, ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
+use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored, Votes};
 
 /// A weighted sum of rewards: `Σ weight · transform(score)`.
 ///
@@ -86,7 +86,7 @@ impl Reward for CompositeReward {
         })
     }
 
-    fn answer(&self) -> Option<&AnswerReward> {
+    fn answer(&self) -> Option<&dyn Votes> {
         self.parts.iter().find_map(|part| part.reward.answer())
     }
 

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::identity::VALID;
-use crate::{
-    AnswerReward, ExternalCalls, Identify, Identity, Outcome, PartName, Reward, RewardInput,
-};
+use crate::{ExternalCalls, Identify, Identity, Outcome, PartName, Reward, RewardInput, Votes};
 
 /// A reward whose inputs have identities, and whose outcomes have the component `valid`.
 pub struct IdentifiedReward {
@@ -111,7 +109,7 @@ impl Reward for IdentifiedReward {
         self.reward.doubt(fields)
     }
 
-    fn answer(&self) -> Option<&AnswerReward> {
+    fn answer(&self) -> Option<&dyn Votes> {
         self.reward.answer()
     }
 

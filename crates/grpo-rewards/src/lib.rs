@@ -18,6 +18,7 @@ mod runner;
 pub mod schema;
 mod sentence_transformers;
 mod text;
+mod votes;
 
 pub use answer::AnswerReward;
 pub use calls::{ExternalCalls, ItemTime};
@@ -37,6 +38,7 @@ pub use registry::{
 pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::PatternReward;
+pub use votes::Votes;
 
 impl Default for RewardRegistry {
     /// Returns the task-independent reward types.

@@ -5,7 +5,7 @@ use std::path::Path;
 use grpo_data::{Completion, Outcome, PartName, Prompt};
 use serde_json::{Map, Value};
 
-use crate::{AnswerReward, ExternalCalls, Identity};
+use crate::{ExternalCalls, Identity, Votes};
 
 /// Assigns scores to completions.
 pub trait Reward: Send + Sync {
@@ -52,7 +52,7 @@ pub trait Reward: Send + Sync {
 
     /// Returns the reward that extracts answers from completions, if there is one, so that the answers can
     /// vote.
-    fn answer(&self) -> Option<&AnswerReward> {
+    fn answer(&self) -> Option<&dyn Votes> {
         None
     }
 

@@ -16,7 +16,7 @@ use grpo_runtime::{RankError, Ranks};
 use serde_json::{Map, Value};
 
 use crate::identity::VALID;
-use crate::{AnswerReward, ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
+use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored, Votes};
 
 /// Runs a reward and protects the caller from panics and hangs.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl RewardRunner {
     }
 
     /// Returns the reward that extracts answers from completions. See [`Reward::answer`].
-    pub fn answer(&self) -> Option<&AnswerReward> {
+    pub fn answer(&self) -> Option<&dyn Votes> {
         self.reward.answer()
     }
 

@@ -71,6 +71,18 @@ impl Suite {
         }
     }
 
+    /// Returns whether the suite fits the contents of a file: those without prompts, if at least nine of
+    /// ten of the first texts are of its kind. Letters such as the answers to questions with
+    /// several choices can be SMILES, so that a longer text is needed.
+    pub fn fits_contents(&self, of: &Generations) -> bool {
+        let Some(is_of_kind) = self.of_text else { return false };
+        let has_prompts = of.prompts.iter().any(|of| !of.prompt.is_empty());
+        let texts = || of.texts().filter(|text| !text.trim().is_empty()).take(100);
+        let (count, fitting) = (texts().count(), texts().filter(|text| is_of_kind(text)).count());
+        let is_long = |text: &str| text.trim().len() > 2 && is_of_kind(text);
+        !has_prompts && 10 * fitting >= 9 * count && texts().any(is_long)
+    }
+
     /// Returns the unit or range of a metric.
     pub fn unit(&self, metric: &str) -> Option<&'static str> {
         let found = self.units.iter().find(|(pattern, _)| fits(pattern, metric));
@@ -218,6 +230,10 @@ impl SuiteOptions {
         self.pass_rule().map(drop)
     }
 
+    fn pass_rule(&self) -> anyhow::Result<PassRule> {
+        PassRule::parse(self.pass_name(), self.extract.as_deref())
+    }
+
     /// Returns the numbers of samples for Pass@k if every prompt has at least `fewest`.
     pub fn ks(&self, fewest: usize) -> Vec<usize> {
         match self.k.is_empty() {
@@ -229,10 +245,6 @@ impl SuiteOptions {
     /// Returns the rule that decides which texts pass, as `--pass` has it.
     pub fn pass_name(&self) -> &str {
         self.pass.as_deref().unwrap_or(DEFAULT_PASS)
-    }
-
-    fn pass_rule(&self) -> anyhow::Result<PassRule> {
-        PassRule::parse(self.pass_name(), self.extract.as_deref())
     }
 
     /// Returns the files that the options name, which no output may replace.

@@ -10,7 +10,6 @@ use grpo_run::RunFolder;
 use serde_json::{Map, Value};
 use toml::Table;
 
-use super::Suite;
 use super::records::{
     COMPLETIONS, PROMPTS, REFERENCES, Row, SCORES, as_text, number, read_csv, read_lines,
     read_objects, references, text_of,
@@ -23,7 +22,7 @@ pub struct Generation {
     pub text: String,
     /// A score from the file, such as a reward.
     pub score: Option<f64>,
-    /// Other values of the record (see [`Suite::keys`]).
+    /// Other values of the record (see [`super::Suite::keys`]).
     pub fields: Map<String, Value>,
 }
 
@@ -204,18 +203,6 @@ impl Generations {
             names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         model_files.sort_unstable();
         Self { model_files, ..Self::default() }
-    }
-
-    /// Returns whether a suite fits the contents: those of a file without prompts, if at least nine of
-    /// ten of its first texts are of the suite's kind. Letters such as the answers to questions with
-    /// several choices can be SMILES, so that a longer text is needed.
-    pub fn is_of(&self, suite: &Suite) -> bool {
-        let Some(is_of_kind) = suite.of_text else { return false };
-        let has_prompts = self.prompts.iter().any(|of| !of.prompt.is_empty());
-        let texts = || self.texts().filter(|text| !text.trim().is_empty()).take(100);
-        let (count, fitting) = (texts().count(), texts().filter(|text| is_of_kind(text)).count());
-        let is_long = |text: &str| text.trim().len() > 2 && is_of_kind(text);
-        !has_prompts && 10 * fitting >= 9 * count && texts().any(is_long)
     }
 
     /// Returns whether each text has a score that says only whether it is right: 0 or 1.

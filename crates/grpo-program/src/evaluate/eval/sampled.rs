@@ -6,13 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::Args;
 use grpo_data::{
     DataFiles, Group, Prompt, PromptSource, Sample, counted, nested_field, short_text,
 };
 use grpo_model::Policy;
 use grpo_rewards::{Outcome, Reward, RewardInput};
-use grpo_task::config;
 use grpo_task::eval::{Columns, Generations, Measured, SuiteOptions, accuracy};
 use grpo_task::generate::show_finished;
 use grpo_task::output::{FileInPlace, JSON_LINES, reason_line, say_aside};
@@ -21,117 +19,15 @@ use grpo_task::task::Tasks;
 use grpo_train::Evaluation;
 use serde_json::{Map, Value, json};
 
+use super::arguments::{EvalArguments, Gate, SampledArguments};
+use super::output::{checked, end, entry, report};
 use super::rewarded::Rewarded;
 use super::tables::{show_accuracy, show_groups};
-use super::{EvalArguments, Gate, checked, end, entry, report};
 use crate::evaluate::completion_line::{Line, Settings, take_references};
 use crate::evaluate::score::Source;
 use crate::train_file::TrainFile;
 use crate::train_file::evaluated_file::Evaluated;
 use crate::train_file::prompts::{PromptSection, Prompts};
-
-/// Heading of the options.
-const MODEL: &str = "Evaluation of a model";
-
-/// Largest number of completions per prompt.
-const MOST: u32 = 1000;
-
-#[derive(Debug, Args)]
-pub(super) struct SampledArguments {
-    /// Model whose completions of prompts are sampled and scored, in place of files: a folder, or a name
-    /// of the Hugging Face hub (org/name); requires --reward
-    #[arg(
-        long,
-        value_name = "FOLDER|NAME",
-        conflicts_with_all = [
-            "files", "suite", "references", "training", "bertscore", "column", "prompt_column",
-            "reference_column", "score_column",
-        ],
-        help_heading = MODEL
-    )]
-    pub(super) model: Option<PathBuf>,
-    /// Adapter (PEFT format) of the model: a folder, or a name of the hub
-    #[arg(
-        long,
-        value_name = "FOLDER|NAME",
-        requires = "model",
-        help_heading = MODEL
-    )]
-    adapter: Option<PathBuf>,
-    /// Held-out prompts (JSON lines or Parquet), or hf://datasets/org/name/path [default: eval.file of
-    /// the configuration]
-    #[arg(long, value_name = "FILE|NAME", requires = "model", help_heading = MODEL)]
-    pub(super) data: Option<PathBuf>,
-    /// Number of prompts, the first of the file [default: all]
-    #[arg(long, value_name = "N", requires = "model", help_heading = MODEL)]
-    samples: Option<u32>,
-    /// Completions per prompt [default: eval.group_size of the configuration, or 1]
-    #[arg(short = 'n', long = "number", value_name = "N", requires = "model", help_heading = MODEL)]
-    number: Option<u32>,
-    /// Sampling temperature [default: that of the configuration, or 1]
-    #[arg(
-        long,
-        value_name = "T",
-        requires = "model",
-        allow_negative_numbers = true,
-        help_heading = MODEL
-    )]
-    temperature: Option<f32>,
-    /// Maximum length of a completion in tokens [default: that of the configuration, or 256]
-    #[arg(long, value_name = "N", requires = "model", help_heading = MODEL)]
-    max_new_tokens: Option<u32>,
-}
-
-impl SampledArguments {
-    pub(super) fn models(&mut self) -> Vec<&mut PathBuf> {
-        self.model.iter_mut().chain(&mut self.adapter).collect()
-    }
-
-    /// Checks the values that do not depend on model and data.
-    pub(super) fn check(&self, has_reward: bool, options: &SuiteOptions) -> anyhow::Result<()> {
-        if self.model.is_none() {
-            return Ok(());
-        }
-        anyhow::ensure!(
-            has_reward,
-            "--model requires --reward; add a configuration with a [reward] section, or a type such as `answer`"
-        );
-        anyhow::ensure!(self.samples != Some(0), "--samples 0 is out of range; expected 1 or more");
-        if let Some(number) = self.number {
-            anyhow::ensure!(
-                (1..=MOST).contains(&number),
-                "-n {number} is out of range; expected 1 to {MOST}"
-            );
-        }
-        anyhow::ensure!(
-            i64::try_from(options.seed).is_ok(),
-            "--seed {} is out of range; expected 0 to {}",
-            options.seed,
-            i64::MAX
-        );
-        options.check()
-    }
-
-    /// Returns the options that set keys of the configuration.
-    fn keys(&self, seed: u64, set: &[String]) -> Vec<(&'static str, &'static str, toml::Value)> {
-        let whole = |option, key, value: Option<u32>| {
-            value.map(|value| (option, key, toml::Value::from(i64::from(value))))
-        };
-        // The shortest number that is the same f32, as in a file.
-        let temperature = self.temperature.map(|temperature| {
-            let value: f64 = temperature.to_string().parse().unwrap_or(temperature.into());
-            ("--temperature", "sampling.temperature", toml::Value::from(value))
-        });
-        // `--seed` has a default, which `--set seed` replaces.
-        let seed = (!config::is_set(set, "seed")).then(|| {
-            let seed = i64::try_from(seed).expect("it was checked");
-            ("--seed", "seed", toml::Value::from(seed))
-        });
-        let number = whole("-n", "eval.group_size", self.number);
-        let longest = whole("--max-new-tokens", "sampling.max_new_tokens", self.max_new_tokens);
-        [number, longest, temperature, seed].into_iter().flatten().collect()
-    }
-}
 
 /// Evaluates a model.
 pub(super) fn run(

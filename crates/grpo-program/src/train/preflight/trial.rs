@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use grpo_data::{
-    Codec, Completion, Finish, Group, Purpose, Sample, Shortened, counted, nested_field,
-};
+use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample, Shortened, counted};
 use grpo_model::{Frozen, Policy};
-use grpo_rewards::AnswerReward;
+use grpo_rewards::Votes;
 use grpo_rollout::StepKey;
 use grpo_runtime::Ranks;
 use grpo_task::generate::decoder;
@@ -338,13 +336,13 @@ struct Answers {
 }
 
 impl Answers {
-    fn of(reward: &AnswerReward, groups: &[Group]) -> Self {
+    fn of(reward: &dyn Votes, groups: &[Group]) -> Self {
         let votes = groups.iter().flat_map(|group| {
             let vote = |sample: &Sample| reward.vote(&sample.text, &group.prompt.fields);
             group.samples.iter().filter_map(vote)
         });
         let are_right: Vec<bool> = votes.map(|(_, is_right)| is_right).collect();
-        let right = |group: &Group| nested_field(&group.prompt.fields, &reward.field).cloned();
+        let right = |group: &Group| reward.right_answer(&group.prompt.fields).cloned();
         Self {
             found: are_right.len(),
             right: are_right.iter().filter(|is_right| **is_right).count(),
@@ -517,7 +515,10 @@ mod tests {
         for (sample, text) in group.samples.iter_mut().zip(["#### 71", "72", "#### 72"]) {
             sample.text = text.to_owned();
         }
-        let reward = AnswerReward { field: "gold".to_owned(), extract: Some(AnswerForm::Hashes) };
+        let reward = grpo_rewards::AnswerReward {
+            field: "gold".to_owned(),
+            extract: Some(AnswerForm::Hashes),
+        };
         let first_right = Some("\"#### 72\"".to_owned());
         assert_eq!(Answers::of(&reward, &[group]), Answers { found: 2, right: 1, first_right });
     }
