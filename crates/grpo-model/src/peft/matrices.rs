@@ -6,7 +6,8 @@ use std::path::Path;
 use grpo_data::{parse_model_json, regular_file};
 use serde_json::{Map, Value};
 
-use super::{CONFIG_FILE, PREFIX, Scales, weights};
+use super::scales::{PREFIX, Scales};
+use super::{CONFIG_FILE, weights};
 use crate::ModelError;
 use crate::lora::scale;
 

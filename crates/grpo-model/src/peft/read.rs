@@ -3,7 +3,7 @@
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::{PREFIX, Scales};
+use super::scales::{PREFIX, Scales};
 use crate::checkpoint::Checkpoint;
 use crate::lora::{Adaptable, Adapter, LoraPair, scale, shown_names};
 use crate::names::TOKENS;
