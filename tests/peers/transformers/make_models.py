@@ -439,12 +439,16 @@ def write_adapter(folder, base, settings, rng):
     )
 
 
-def gradient_norms(model, ids):
-    """The norms of the gradients of the mean square of the logits, one for each trained tensor, in order."""
+def train_padding(model):
+    """torch leaves out the gradient of the padding's row. Here, the id of the padding is one like others."""
     for module in model.modules():
         if isinstance(module, torch.nn.Embedding):
-            # torch leaves out the gradient of the padding's row. Here, the id of the padding is one like others.
             module.padding_idx = None
+
+
+def gradient_norms(model, ids):
+    """The norms of the gradients of the mean square of the logits, one for each trained tensor, in order."""
+    train_padding(model)
     model(input_ids=torch.tensor([ids])).logits.square().mean().backward()
     return sorted(value.grad.norm().item() for value in model.parameters() if value.requires_grad)
 
@@ -455,6 +459,7 @@ def write_training(folder, training, rng):
     randomize(model)
     model.save_pretrained(folder / "before")
     model = load_causal(folder / "before")
+    train_padding(model)
     ids = vocabulary(model.config)
     group = training["config"]["num_generations"]
     prompts = [prompt for length in training["prompts"] for prompt in [ids.prompt(rng, length)] * group]
