@@ -102,7 +102,8 @@ mod tests {
     }
 
     fn groups(all: &Generations, field: &str) -> anyhow::Result<Vec<FieldGroup>> {
-        let options = SuiteOptions { k: vec![1, 2], ..SuiteOptions::default() };
+        let k = if all.prompts.iter().all(|of| of.generations.len() > 1) { 2 } else { 1 };
+        let options = SuiteOptions { k: (1..=k).collect(), ..SuiteOptions::default() };
         by_field(all, field, &accuracy(all, &options.with_pass_for(all.are_judged())).unwrap())
     }
 
@@ -132,13 +133,18 @@ mod tests {
     fn a_prompt_without_the_field_is_named() {
         let all = all(json!([
             {"prompt": "a", "completion": "x", "level": "easy"},
+            {"prompt": "a", "completion": "y", "level": "easy"},
             {"prompt": "b", "completion": "x"},
+            {"prompt": "b", "completion": "y"},
         ]));
         assert_eq!(
             groups(&all, "level").unwrap_err().to_string(),
             "--by level: the record of the prompt \"b\" has no field `level`; it has prompt, completion"
         );
-        let texts = self::all(json!([{"completion": "x", "level": 1}]));
+        let texts = self::all(json!([
+            {"completion": "x", "level": 1},
+            {"completion": "y", "level": 1},
+        ]));
         assert_eq!(
             groups(&texts, "level").unwrap_err().to_string(),
             "--by level requires a prompt for each completion; add `prompt` to each record"
