@@ -227,18 +227,22 @@ fn tensors_stay_inside_their_storage() {
     );
 }
 
-#[test]
-fn many_tensors_of_one_storage_are_refused() {
-    let tensor =
-        of_tensor(b"torch\nFloatStorage", b"M\0\x04", b"K\0", b"M\0\x04\x85", b"K\x01\x85");
-    // The tensor is stored under 100 names. Its operations stand between the name and the end.
+/// Returns an archive in which a tensor of one storage has many names. Its operations stand between the
+/// name and the end of `tensor`.
+fn under_many_names(tensor: &[u8]) -> Vec<u8> {
     let mut pickle = [&tensor[..tensor.len() - 2], b"q\x01s"].concat();
     for name in b'0'..b'z' {
         pickle.extend([b"X\x01\0\0\0".as_slice(), &[name], b"h\x01s"].concat());
     }
     pickle.push(b'.');
-    let bytes = archive(&[("data.pkl", &pickle), ("data/0", &[0; 4096])]);
-    let error = read(&bytes).unwrap_err();
+    archive(&[("data.pkl", &pickle), ("data/0", &[0; 4096])])
+}
+
+#[test]
+fn many_tensors_of_one_storage_are_refused() {
+    let tensor =
+        of_tensor(b"torch\nFloatStorage", b"M\0\x04", b"K\0", b"M\0\x04\x85", b"K\x01\x85");
+    let error = read(&under_many_names(&tensor)).unwrap_err();
     assert!(error.contains("its tensors have 75776 values, but the file has only"), "{error}");
 }
 
@@ -247,13 +251,7 @@ fn views_that_span_the_file_many_times_are_refused() {
     // Two elements, the first and the last of the storage.
     let tensor =
         of_tensor(b"torch\nFloatStorage", b"M\0\x04", b"K\0", b"K\x02\x85", b"M\xff\x03\x85");
-    let mut pickle = [&tensor[..tensor.len() - 2], b"q\x01s"].concat();
-    for name in b'0'..b'z' {
-        pickle.extend([b"X\x01\0\0\0".as_slice(), &[name], b"h\x01s"].concat());
-    }
-    pickle.push(b'.');
-    let bytes = archive(&[("data.pkl", &pickle), ("data/0", &[0; 4096])]);
-    let error = read(&bytes).unwrap_err();
+    let error = read(&under_many_names(&tensor)).unwrap_err();
     assert!(error.starts_with("its tensors are views that span 303104 bytes, but"), "{error}");
 }
 
